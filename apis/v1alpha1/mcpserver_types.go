@@ -53,6 +53,7 @@ type MCPServerPhase string
 // +kubebuilder:validation:XValidation:rule="!has(self.bridge) || !has(self.bridge.drainTimeout) || !self.bridge.drainTimeout.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') || self.bridge.drainTimeout.size() == 0 || duration(self.bridge.drainTimeout) > duration('24h') || self.drainSeconds >= self.terminationGracePeriodSeconds || duration(self.bridge.drainTimeout).getSeconds() + self.drainSeconds <= self.terminationGracePeriodSeconds",fieldPath=".bridge.drainTimeout",message="bridge.drainTimeout plus drainSeconds must not exceed terminationGracePeriodSeconds, because the pod is killed at the end of the grace period: lower drainTimeout or raise terminationGracePeriodSeconds"
 // +kubebuilder:validation:XValidation:rule="!has(self.files) || !has(self.mounts) || self.files.all(file, self.mounts.all(mount, file.path != mount.mountPath && !file.path.startsWith(mount.mountPath + '/') && !mount.mountPath.startsWith(file.path + '/')))",fieldPath=".files",message="files must not be at, below or above the mountPath of a mount: change the path of the file, or add the file to the mounted volume"
 // +kubebuilder:validation:XValidation:rule="!has(self.authorization) || self.transport != 'sse'",fieldPath=".authorization",message="authorization is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove authorization"
+// +kubebuilder:validation:XValidation:rule="!has(self.authorization) || !has(self.authorization.tokenExchange) || self.transport != 'stdio'",fieldPath=".authorization.tokenExchange",message="tokenExchange is not supported with transport stdio, which has no header for the token: remove it"
 // +kubebuilder:validation:XValidation:rule="!(has(self.authorization) || has(self.limits) || has(self.telemetry) || has(self.contract) && (has(self.contract.allow) || has(self.contract.deny)) || has(self.sessionRouting) && self.sessionRouting == 'Forward') || !(has(self.protocol.tls) && self.protocol.tls)",fieldPath=".protocol.tls",message="protocol.tls is not supported with authorization, limits, telemetry, contract.allow, contract.deny and sessionRouting Forward, because their proxy serves plain HTTP: remove protocol.tls and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
 // +kubebuilder:validation:XValidation:rule="self.transport != 'sse' || !(has(self.limits) || has(self.telemetry) || has(self.contract) && (has(self.contract.allow) || has(self.contract.deny)))",fieldPath=".transport",message="limits, telemetry, contract.allow and contract.deny are not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove them"
 // +kubebuilder:validation:XValidation:rule="!(has(self.contract) && has(self.contract.policy) && self.contract.policy == 'Pin') || !(has(self.protocol.disabled) && self.protocol.disabled)",fieldPath=".contract.policy",message="contract.policy Pin requires the probe, which reads the contracts of pods: remove protocol.disabled, or set contract.policy to Disabled"
@@ -826,6 +827,11 @@ type MCPServerAuthorization struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Tools []MCPServerToolScopes `json:"tools,omitempty"`
+
+	// tokenExchange gives the server another token of the caller. Defaults to
+	// none.
+	// +optional
+	TokenExchange *MCPServerTokenExchange `json:"tokenExchange,omitempty"`
 }
 
 // MCPServerIssuer is an authorization server.
@@ -871,10 +877,10 @@ type MCPServerJWKSConfigMapRef struct {
 
 // MCPServerToolScopes are the scopes that calls of some tools need.
 type MCPServerToolScopes struct {
-	// name is the name of a tool, or the beginning of names followed by *.
+	// name is the name of a tool; * stands for any characters.
 	// +required
-	// +kubebuilder:validation:MaxLength=129
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([-A-Za-z0-9_./:]+[*]?|[*])$')",message="name must be the name of a tool, or the beginning of names followed by '*': use a value such as delete_*"
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-\\\\w./:*]+$')",message="name must be the name of a tool: use a value such as delete_*"
 	Name string `json:"name"`
 
 	// scopes are the scopes, at least one and at most 16.

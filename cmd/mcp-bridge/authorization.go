@@ -16,6 +16,9 @@ type authorizationFlags struct {
 	options authorization.Options
 	scopes  string
 	roots   string
+	// exchange is used if its URL is set.
+	exchange       authorization.Exchange
+	exchangeScopes string
 }
 
 func (a *authorizationFlags) register(flags *flag.FlagSet) {
@@ -30,7 +33,7 @@ func (a *authorizationFlags) register(flags *flag.FlagSet) {
 		return nil
 	})
 	flags.StringVar(&a.scopes, "scopes", "", "`scopes` that every request needs, separated by spaces")
-	flags.Func("tool-scopes", "`tool`, or the beginning of names followed by *, and the scopes that its calls need in addition, separated by spaces; may be repeated", func(value string) error {
+	flags.Func("tool-scopes", "name of a `tool`, in which * stands for any characters, and the scopes that its calls need in addition, separated by spaces; may be repeated", func(value string) error {
 		fields := strings.Fields(value)
 		if len(fields) < 2 {
 			return errors.New("use a value such as 'delete_* admin'")
@@ -42,10 +45,20 @@ func (a *authorizationFlags) register(flags *flag.FlagSet) {
 	flags.BoolVar(&o.AllowHTTP, "allow-http-issuers", false, "allow issuers at http URLs other than localhost; who can change their responses can sign tokens")
 }
 
+// registerExchange registers the flags of the proxy: a server on stdio has no headers.
+func (a *authorizationFlags) registerExchange(flags *flag.FlagSet) {
+	x := &a.exchange
+	flags.StringVar(&x.TokenURL, "exchange-url", "", "`URL` of the token endpoint at which tokens of callers are exchanged for those that the server gets (default: the server gets none)")
+	flags.StringVar(&x.Credentials, "exchange-credentials", "", "`directory` with the files client-id and client-secret")
+	flags.StringVar(&x.Audience, "exchange-audience", "", "`audience` of the tokens that the server gets")
+	flags.StringVar(&x.Resource, "exchange-resource", "", "`URL` that the tokens that the server gets are for")
+	flags.StringVar(&a.exchangeScopes, "exchange-scopes", "", "`scopes` of the tokens that the server gets, separated by spaces")
+}
+
 // isSet reports whether any of the flags is set.
 func (a *authorizationFlags) isSet() bool {
-	o := a.options
-	return len(o.Issuers)+len(o.Resources)+len(o.Tools) > 0 || a.scopes != ""
+	o, x := a.options, a.exchange
+	return len(o.Issuers)+len(o.Resources)+len(o.Tools) > 0 || a.scopes+x.TokenURL+x.Credentials+x.Audience+x.Resource+a.exchangeScopes != ""
 }
 
 // authorizer returns nil if authorization is not configured.
@@ -55,6 +68,11 @@ func (a *authorizationFlags) authorizer(log logr.Logger, maxMessageBytes int) (*
 	}
 	options := a.options
 	options.Log, options.MaxMessageBytes, options.Scopes = log, maxMessageBytes, strings.Fields(a.scopes)
+	if a.exchange.TokenURL != "" {
+		exchange := a.exchange
+		exchange.Scopes = strings.Fields(a.exchangeScopes)
+		options.Exchange = &exchange
+	}
 	var err error
 	if options.Roots, err = authorization.LoadRoots(a.roots); err != nil {
 		return nil, fmt.Errorf("configuring authorization: %w", err)

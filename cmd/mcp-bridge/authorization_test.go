@@ -151,7 +151,12 @@ func TestInvalidAuthorizationIsReported(t *testing.T) {
 		"bridge without an issuer": {[]string{"serve", "-scopes", "mcp", "--", "true"}, exitFailed, "no issuer"},
 		"an issuer over HTTP":      {[]string{"serve", "-issuer", "http://id.example.com", "-resource", testResource, "--", "true"}, exitFailed, "must use https"},
 		"a tool without scopes":    {append([]string{"serve", "-tool-scopes", "x"}, append(valid, "--", "true")...), exitUsage, "delete_* admin"},
-		"CA certificates":          {append([]string{"serve", "-issuer-ca", "main.go"}, append(valid, "--", "true")...), exitFailed, "no CA certificates"},
+		"exchange without a URL":   {append([]string{"proxy", "-server-port", "8080", "-exchange-credentials", "/client"}, valid...), exitUsage, "-exchange-url"},
+		"exchange without a target": {append([]string{"proxy", "-server-port", "8080", "-exchange-credentials", "/client", "-exchange-url", testIssuer + "/token"}, valid...),
+			exitFailed, "neither an audience nor a resource"},
+		"exchange without an issuer": {[]string{"proxy", "-server-port", "8080", "-requests-per-minute", "60", "-exchange-url", testIssuer + "/token"}, exitUsage, "no -issuer"},
+		"exchange of a bridge":       {[]string{"serve", "-exchange-url", testIssuer + "/token", "--", "true"}, exitUsage, "not defined"},
+		"CA certificates":            {append([]string{"serve", "-issuer-ca", "main.go"}, append(valid, "--", "true")...), exitFailed, "no CA certificates"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -25,6 +25,7 @@ type proxyConfig struct {
 	serverPort      int
 	maxMessageBytes int
 	drainTimeout    time.Duration
+	allowedHosts    []string
 	protection      protectionFlags
 	peers           peerFlags
 }
@@ -41,7 +42,9 @@ func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
 	flags.IntVar(&cfg.verbosity, "v", 0, "log `level`; 1 adds debug messages")
 	flags.IntVar(&cfg.maxMessageBytes, "max-message-bytes", d.MaxMessageBytes, "maximum size of a message that is read, in bytes; with -max-body-bytes that is the limit")
 	flags.DurationVar(&cfg.drainTimeout, "drain-timeout", d.DrainTimeout, "maximum time from SIGTERM to exit; must be shorter than the termination grace period of the pod")
+	flags.Var((*list)(&cfg.allowedHosts), "allowed-host", "`host` in the Host header that becomes localhost for a server that listens only there, beside localhost and IP addresses; may be repeated (default: all)")
 	cfg.protection.register(flags)
+	cfg.protection.authorization.registerExchange(flags)
 	cfg.peers.register(flags)
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
@@ -53,6 +56,8 @@ func parseProxy(args []string, stderr io.Writer) (proxyConfig, error) {
 		return cfg, errors.New("-server-port must be from 1 to 65535: set the port of the MCP server")
 	case !cfg.protection.isComplete(cfg.peers.isSet()):
 		return cfg, errors.New("no -issuer: set at least one, or only limits, tools, -audit, -otlp-endpoint and -session-keys")
+	case cfg.protection.authorization.exchange.TokenURL == "" && cfg.protection.authorization.exchange.Credentials != "":
+		return cfg, errors.New("no -exchange-url: set the token endpoint")
 	case cfg.maxMessageBytes < 1 || cfg.drainTimeout <= 0:
 		return cfg, errors.New("-max-message-bytes and -drain-timeout must be greater than 0")
 	}
@@ -97,6 +102,11 @@ func proxy(ctx, force context.Context, cfg proxyConfig, stdout, stderr io.Writer
 	options := authproxy.Options{
 		Port: cfg.serverPort, Protect: front.protectProxy, MaxMessageBytes: maxMessageBytes,
 		DrainTimeout: cfg.protection.telemetry.drainTimeout(cfg.drainTimeout), Collectors: front.metrics.Collectors(), Log: log,
+	}
+	if len(cfg.allowedHosts) > 0 {
+		if options.AllowsHost, err = bridge.AllowsHosts(withClusterDomains(cfg.allowedHosts, resolverConfig)); err != nil {
+			return errors.Join(err, clients.Close(), admin.Close())
+		}
 	}
 	if cfg.peers.isSet() {
 		if options.Sessions, err = cfg.sessions(front); err != nil {

@@ -29,6 +29,9 @@ const (
 	jwksVolume     = v1beta1.MCPReservedPrefix + "jwks"
 	// jwksPath is not below MCPReservedPath, where a read-only volume is mounted.
 	jwksPath = v1beta1.MCPReservedPath + "-jwks"
+	// clientVolume has the client credentials for the exchange of tokens.
+	clientVolume = v1beta1.MCPReservedPrefix + "client"
+	clientPath   = v1beta1.MCPReservedPath + "-client"
 	// certificatesPath is where the init container copies the CA certificates of the bridge's image.
 	certificatesPath = v1beta1.MCPReservedPath + "/ca-certificates.crt"
 	// wellKnownPath is the path of the metadata of the resource (RFC 9728), which the path of the resource follows.
@@ -123,7 +126,28 @@ func authorizationArguments(server *v1beta1.MCPServer, resources []string) []str
 		arguments = append(arguments, "--tool-scopes", tool.Name+" "+strings.Join(slices.Sorted(slices.Values(tool.Scopes)), " "))
 	}
 	if isStdio(server) {
-		arguments = append(arguments, "--issuer-ca", certificatesPath)
+		return append(arguments, "--issuer-ca", certificatesPath)
+	}
+	return append(arguments, exchangeArguments(authorization.TokenExchange)...)
+}
+
+// exchangeArguments are the arguments of the proxy for the exchange of tokens.
+func exchangeArguments(exchange *v1beta1.MCPServerTokenExchange) []string {
+	if exchange == nil {
+		return nil
+	}
+	arguments := []string{"--exchange-url", exchange.TokenURL, "--exchange-credentials", clientPath}
+	for _, option := range [][2]string{
+		{"--exchange-audience", exchange.Audience}, {"--exchange-resource", exchange.Resource},
+		{"--exchange-scopes", strings.Join(slices.Sorted(slices.Values(exchange.Scopes)), " ")},
+	} {
+		if option[1] != "" {
+			arguments = append(arguments, option[0], option[1])
+		}
+	}
+	for i, argument := range arguments {
+		// The kubelet would replace $(NAME).
+		arguments[i] = strings.ReplaceAll(argument, "$(", "$$(")
 	}
 	return arguments
 }
@@ -157,6 +181,11 @@ func fromAuthorization(authorization *v1beta1.MCPServerAuthorization) []referenc
 			all = append(all, references.Reference{Kind: references.ConfigMap, Name: ref.Name, Keys: []string{jwksKey(ref)}})
 		}
 	}
+	if exchange := authorization.TokenExchange; exchange != nil {
+		all = append(all, references.Reference{
+			Kind: references.Secret, Name: exchange.ClientSecretRef.Name, Keys: []string{v1beta1.ClientIDKey, v1beta1.ClientSecretKey},
+		})
+	}
 	return all
 }
 
@@ -170,6 +199,7 @@ func withProxy(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Cont
 	}
 	if server.Spec.Authorization != nil {
 		withKeys(pod, checks, server.Spec.Authorization)
+		withClient(pod, checks, server)
 	}
 	withHeaders(pod, checks, server)
 	if hasProxy(server) {
@@ -192,6 +222,19 @@ func withKeys(pod *corev1ac.PodSpecApplyConfiguration, checks *corev1ac.Containe
 	}
 }
 
+// withClient mounts the client credentials for the exchange of tokens. The kubelet replaces the files when the Secret
+// changes.
+func withClient(pod *corev1ac.PodSpecApplyConfiguration, proxy *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer) {
+	exchange := server.Spec.Authorization.TokenExchange
+	if exchange == nil || isStdio(server) {
+		return
+	}
+	pod.WithVolumes(corev1ac.Volume().WithName(clientVolume).WithSecret(corev1ac.SecretVolumeSource().WithSecretName(exchange.ClientSecretRef.Name).WithItems(
+		corev1ac.KeyToPath().WithKey(v1beta1.ClientIDKey).WithPath(v1beta1.ClientIDKey),
+		corev1ac.KeyToPath().WithKey(v1beta1.ClientSecretKey).WithPath(v1beta1.ClientSecretKey))))
+	proxy.WithVolumeMounts(corev1ac.VolumeMount().WithName(clientVolume).WithMountPath(clientPath).WithReadOnly(true))
+}
+
 // proxyOf is the container of the proxy.
 func proxyOf(server *v1beta1.MCPServer, settings Settings, resources []string) *corev1ac.ContainerApplyConfiguration {
 	proxy := corev1ac.Container().
@@ -200,7 +243,7 @@ func proxyOf(server *v1beta1.MCPServer, settings Settings, resources []string) *
 		WithCommand(slices.Concat([]string{
 			"/mcp-bridge", "proxy", "--listen", listenAddress(proxyPort(server)), "--admin-listen", listenAddress(bridgePort(server)),
 			"--server-port", strconv.Itoa(int(server.Spec.Port)), "--drain-timeout", drainTimeout(server).String(),
-		}, routingArguments(server, drainTimeout(server)), authorizationArguments(server, resources), policyArguments(server), telemetryArguments(server))...).
+		}, hostArguments(server), routingArguments(server, drainTimeout(server)), authorizationArguments(server, resources), policyArguments(server), telemetryArguments(server))...).
 		WithPorts(
 			corev1ac.ContainerPort().WithName(portName).WithContainerPort(proxyPort(server)).WithProtocol(corev1.ProtocolTCP),
 			corev1ac.ContainerPort().WithName(proxyPortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP)).
@@ -217,6 +260,15 @@ func proxyOf(server *v1beta1.MCPServer, settings Settings, resources []string) *
 	proxy.WithReadinessProbe(probeOf(server, timingsOf(server.Spec.Probes), httpProbe("/readyz", port), proxyReadyPeriod, proxyReadyFailures))
 	proxy.WithLivenessProbe(probeOf(server, nil, httpProbe("/healthz", port), probePeriod, probeFailures))
 	return proxy
+}
+
+// hostArguments keep the hosts of other requests visible to a server on localhost, which may refuse them. With tokens
+// there is no need: web pages of an attacker have none.
+func hostArguments(server *v1beta1.MCPServer) []string {
+	if server.Spec.Authorization != nil {
+		return nil
+	}
+	return []string{"--allowed-host", strings.Join(allowedHosts(server), ",")}
 }
 
 // timingsOf are the timings of the readiness probe, which the proxy has unless the spec sets its type: then the

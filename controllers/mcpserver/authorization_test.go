@@ -85,6 +85,41 @@ volumeMounts: [{name: fixpoint-jwks, mountPath: /.fixpoint-jwks, readOnly: true}
 	g.Expect(violations).To(BeEmpty())
 }
 
+func exchanged(s *spec) {
+	authorized(s)
+	s.Authorization.TokenExchange = &v1beta1.MCPServerTokenExchange{
+		TokenURL: "https://a.example.com/token", ClientSecretRef: v1beta1.MCPServerClientSecretRef{Name: "tools-client"}, Audience: "orders$(A)", Scopes: []string{"write", "read"},
+	}
+}
+
+func TestProxyExchangesTokens(t *testing.T) {
+	g := NewWithT(t)
+	template, without := templateOf(t, exchanged), templateOf(t, authorized)
+	proxy, plain := containerNamed(template, proxyContainer), containerNamed(without, proxyContainer)
+	arguments := []string{
+		"--exchange-url", "https://a.example.com/token", "--exchange-credentials", "/.fixpoint-client", "--exchange-audience", "orders$$(A)", "--exchange-scopes", "read write",
+	}
+	g.Expect(proxy.Command).To(Equal(append(slices.Clone(plain.Command), arguments...)))
+	g.Expect(asJSON(t, proxy.VolumeMounts[1:])).To(MatchYAML("[{name: fixpoint-client, mountPath: /.fixpoint-client, readOnly: true}]"))
+	g.Expect(asJSON(t, template.Spec.Volumes[1:])).To(MatchYAML(`[{name: fixpoint-client, secret: {secretName: tools-client, items: [{key: client-id, path: client-id}, {key: client-secret, path: client-secret}]}}]`))
+	g.Expect(asJSON(t, template.Spec.Containers[0])).To(MatchJSON(asJSON(t, without.Spec.Containers[0])), "the server does not see the client credentials")
+	violations, err := workload.Violations(v1beta1.PodSecurityRestricted, template)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(violations).To(BeEmpty())
+
+	resource := tools(exchanged, func(s *spec) {
+		s.Authorization.TokenExchange.Audience, s.Authorization.TokenExchange.Scopes, s.Authorization.TokenExchange.Resource = "", nil, "https://orders.example.com"
+	})
+	g.Expect(exchangeArguments(resource.Spec.Authorization.TokenExchange)[4:]).To(Equal([]string{"--exchange-resource", "https://orders.example.com"}))
+}
+
+// A rotated secret takes effect without another rollout, so its data is not part of the template.
+func TestClientCredentialsAreADependency(t *testing.T) {
+	NewWithT(t).Expect(referencesOf(tools(exchanged))).To(ContainElement(references.Reference{
+		Kind: references.Secret, Name: "tools-client", Keys: []string{"client-id", "client-secret"},
+	}))
+}
+
 func TestBridgeChecksTokensOfAStdioServer(t *testing.T) {
 	g := NewWithT(t)
 	template := templateOf(t, stdio, authorized)

@@ -59,7 +59,8 @@ func TestProxyAppliesLimitsOfAServerThatServesHTTP(t *testing.T) {
 	g.Expect(template.Spec.Containers).To(HaveLen(2))
 	proxy := *containerNamed(template, proxyContainer)
 	g.Expect(proxy.Command).To(Equal(slices.Concat(
-		[]string{"/mcp-bridge", "proxy", "--listen", ":9190", "--admin-listen", ":9191", "--server-port", "8080", "--drain-timeout", "48s"}, policyArguments(tools(limited, filtered)))))
+		[]string{"/mcp-bridge", "proxy", "--listen", ":9190", "--admin-listen", ":9191", "--server-port", "8080", "--drain-timeout", "48s",
+			"--allowed-host", "tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local"}, policyArguments(tools(limited, filtered)))))
 	withTokens := *containerNamed(templateOf(t, authorized), proxyContainer)
 	proxy.Command, withTokens.Command, withTokens.VolumeMounts = nil, nil, nil
 	g.Expect(asJSON(t, proxy)).To(MatchJSON(asJSON(t, withTokens)))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
+	"github.com/fixpoint-dev/fixpoint/internal/toolname"
 )
 
 // Authorizer protects an MCP endpoint. Create it with [New].
@@ -19,8 +20,10 @@ type Authorizer struct {
 	issuers   []string
 	allScopes []string
 	verifier  verifier
-	cache     *tokenCache
+	cache     *cache[*identity]
 	messages  *requestbody.Reader
+	// exchange is nil if tokens are not exchanged.
+	exchange *exchanger
 }
 
 // New returns an Authorizer. It does not read from the issuers before the first token of each, or [Authorizer.Prefetch].
@@ -29,7 +32,7 @@ func New(opts Options) (*Authorizer, error) {
 		return nil, fmt.Errorf("configuring authorization: %w", err)
 	}
 	a := &Authorizer{
-		opts: opts, allScopes: opts.allScopes(), cache: newTokenCache(maxCached), messages: requestbody.NewReader(opts.MaxMessageBytes),
+		opts: opts, allScopes: opts.allScopes(), cache: newCache[*identity](maxCached), messages: requestbody.NewReader(opts.MaxMessageBytes),
 		verifier: verifier{keys: map[string]*keyring{}, now: opts.now},
 	}
 	for _, given := range opts.Resources {
@@ -41,6 +44,7 @@ func New(opts Options) (*Authorizer, error) {
 		a.verifier.audiences = append(a.verifier.audiences, of.canonical)
 	}
 	fetcher := newFetcher(&opts)
+	a.exchange = newExchanger(&opts, fetcher.client.Transport)
 	for _, issuer := range opts.Issuers {
 		a.issuers = append(a.issuers, issuer.URL)
 		a.verifier.keys[issuer.URL] = opts.newKeyring(issuer, fetcher)
@@ -57,14 +61,14 @@ func (a *Authorizer) Prefetch(ctx context.Context) {
 }
 
 // Protect returns a handler that serves the metadata of the resource, and passes only authorized requests to next,
-// without their token and with the identity of the caller in the headers.
+// with the identity of the caller in the headers, and without their token, or with the one that it is exchanged for.
 func (a *Authorizer) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isMetadata(r.URL.Path) {
 			a.serveMetadata(w, r)
 			return
 		}
-		who, refused := a.authenticate(r)
+		token, who, refused := a.authenticate(r)
 		if refused == nil {
 			callrecord.SetCaller(r.Context(), who.issuer, who.subject)
 			refused = a.checkScopes(who, a.opts.Scopes, "")
@@ -82,6 +86,12 @@ func (a *Authorizer) Protect(next http.Handler) http.Handler {
 			}
 			defer release()
 		}
+		if a.exchange != nil {
+			if refused := a.exchange.authorize(out, token, who); refused != nil {
+				a.refuse(w, r, refused)
+				return
+			}
+		}
 		next.ServeHTTP(w, out)
 	})
 }
@@ -96,32 +106,31 @@ func (a *Authorizer) refuse(w http.ResponseWriter, r *http.Request, f *refusal) 
 	f.write(w, a.resourceOf(r))
 }
 
-// authenticate returns the identity in the token of a request.
-func (a *Authorizer) authenticate(r *http.Request) (*identity, *refusal) {
+// authenticate returns the token of a request, and the identity in it.
+func (a *Authorizer) authenticate(r *http.Request) (token string, who *identity, refused *refusal) {
 	if r.URL.Query().Has("access_token") {
-		return nil, badRequest("tokens in the URL end up in logs: send the token in the Authorization header, and revoke this one")
+		return "", nil, badRequest("tokens in the URL end up in logs: send the token in the Authorization header, and revoke this one")
 	}
-	token, refused := a.bearer(r)
-	if refused != nil {
-		return nil, refused
+	if token, refused = a.bearer(r); refused != nil {
+		return "", nil, refused
 	}
-	now := a.opts.now()
-	if who := a.cache.get(token, now); who != nil {
-		return who, nil
+	now, key := a.opts.now(), digestOf(token)
+	if who, ok := a.cache.get(key, now); ok {
+		return token, who, nil
 	}
 	who, err := a.verifier.verify(r.Context(), token)
 	var down *unavailable
 	switch {
 	case errors.As(err, &down):
-		return nil, &refusal{
+		return "", nil, &refusal{
 			status: http.StatusServiceUnavailable, code: codeUnavailable,
 			description: "the keys of the issuer cannot be loaded, so the token cannot be verified: retry later",
 		}
 	case err != nil:
-		return nil, &refusal{status: http.StatusUnauthorized, code: codeInvalidToken, description: err.Error(), scopes: a.opts.Scopes}
+		return "", nil, &refusal{status: http.StatusUnauthorized, code: codeInvalidToken, description: err.Error(), scopes: a.opts.Scopes}
 	}
-	a.cache.add(token, who, now)
-	return who, nil
+	a.cache.add(key, who, verifiedUntil(who, now))
+	return token, who, nil
 }
 
 // bearer is the token in the Authorization header.
@@ -162,7 +171,7 @@ func (a *Authorizer) checkScopes(who *identity, required []string, tool string) 
 func (a *Authorizer) scopesOf(tool string) []string {
 	required := slices.Clone(a.opts.Scopes)
 	for _, rule := range a.opts.Tools {
-		if !rule.matches(tool) {
+		if !toolname.Matches(rule.Pattern, tool) {
 			continue
 		}
 		for _, scope := range rule.Scopes {

@@ -126,7 +126,7 @@ func TestIsIdentityHeader(t *testing.T) {
 
 // destructive are the options in tests of the scopes of tools.
 func destructive(o *Options) {
-	o.Tools = []ToolScopes{{"delete_*", []string{"delete"}}, {"delete_all", []string{"admin", "mcp"}}, {"echo", []string{"talk"}}}
+	o.Tools = []ToolScopes{{"delete_*", []string{"delete"}}, {"delete_all", []string{"admin", "mcp"}}, {"echo", []string{"talk"}}, {"*_secret*", []string{"secrets"}}}
 	o.MaxMessageBytes = 64 << 10
 }
 
@@ -158,6 +158,8 @@ func TestScopes(t *testing.T) {
 		"a method that is escaped":            {"mcp", `{"jsonrpc":"2.0","id":1,"method":"tools\/c\u0061ll","params":{"name":"echo"}}`, "mcp talk"},
 		"a call as a notification":            {"mcp", `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"echo"}}`, "mcp talk"},
 		"letter case differs":                 {"mcp", call("Echo"), ""},
+		"a pattern with two wildcards":        {"mcp", call("get_secret_of"), "mcp secrets"},
+		"two wildcards, with the scope":       {"mcp secrets", call("get_secret"), ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -231,6 +233,54 @@ func TestMessagesThatAreNotClearAreRefused(t *testing.T) {
 	})
 }
 
+// The message decides, whatever the headers say, and headers that say otherwise are refused.
+func TestHeadersDoNotDecideWhatIsCalled(t *testing.T) {
+	cases := map[string]struct {
+		body   string
+		header []string
+		status int
+	}{
+		"as the message":             {call("list"), []string{"Mcp-Method", "tools/call", "Mcp-Name", "list"}, 200},
+		"as the message, encoded":    {call("list"), []string{"Mcp-Method", "tools/call", "Mcp-Name", "=?base64?bGlzdA==?="}, 200},
+		"none":                       {call("list"), nil, 200},
+		"another method":             {`{"jsonrpc":"2.0","id":1,"method":"ping"}`, []string{"Mcp-Method", "ping"}, 200},
+		"a harmless name":            {call("echo"), []string{"Mcp-Method", "tools/call", "Mcp-Name", "list"}, 403},
+		"a harmless method":          {call("echo"), []string{"Mcp-Method", "ping"}, 403},
+		"a name that needs scopes":   {call("list"), []string{"Mcp-Method", "tools/call", "Mcp-Name", "echo"}, 400},
+		"a method that needs scopes": {`{"jsonrpc":"2.0","id":1,"method":"ping"}`, []string{"Mcp-Method", "tools/call", "Mcp-Name", "echo"}, 400},
+		"a name in letter case":      {call("list"), []string{"Mcp-Name", "List"}, 400},
+		"a name twice":               {call("list"), []string{"Mcp-Name", "list", "mcp-name", "echo"}, 400},
+		"a method twice":             {call("list"), []string{"Mcp-Method", "tools/call", "mcp-method", "ping"}, 400},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			e := newEndpoint(t, destructive)
+			response := e.do(http.MethodPost, external, c.body, append([]string{"Authorization", "Bearer " + e.token(nil)}, c.header...)...)
+			e.Expect(response.StatusCode).To(Equal(c.status))
+			if c.status == http.StatusOK {
+				e.Expect(e.received).To(HaveLen(1))
+				return
+			}
+			e.Expect(e.received).To(BeEmpty())
+			if c.status != http.StatusBadRequest {
+				return
+			}
+			var body struct {
+				ID    int
+				Error struct {
+					Code    int
+					Message string
+				}
+			}
+			e.Expect(json.NewDecoder(response.Body).Decode(&body)).To(Succeed())
+			e.Expect(body.ID).To(Equal(1))
+			e.Expect(body.Error.Code).To(Equal(-32020))
+			e.Expect(body.Error.Message).To(Or(ContainSubstring("in the message"), ContainSubstring("of the message")))
+			e.Expect(response.Header).NotTo(HaveKey("Www-Authenticate"), "the token is good")
+		})
+	}
+}
+
 func TestLargeMessagesReleaseTheirPlaces(t *testing.T) {
 	e := newEndpoint(t, destructive)
 	body := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 2*requestbody.SmallMessage) + `"}}`
@@ -270,7 +320,7 @@ func TestMetadata(t *testing.T) {
 			e.Expect(got).To(Equal(map[string]any{
 				"resource":                 resource,
 				"authorization_servers":    []any{e.issuer.URL},
-				"scopes_supported":         []any{"admin", "delete", "mcp", "talk"},
+				"scopes_supported":         []any{"admin", "delete", "mcp", "secrets", "talk"},
 				"bearer_methods_supported": []any{"header"},
 			}))
 			e.Expect(e.received).To(BeEmpty())
@@ -327,17 +377,21 @@ func TestCachedTokensExpire(t *testing.T) {
 func TestCacheIsBounded(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Now()
-	c := newTokenCache(3)
-	who := &identity{expires: now.Add(time.Hour)}
-	for _, token := range []string{"a", "b", "c", "a"} {
-		c.add(token, who, now)
+	c := newCache[string](3)
+	has := func(token string, now time.Time) bool {
+		value, ok := c.get(digestOf(token), now)
+		g.Expect(value).To(Equal(map[bool]string{true: "of " + token}[ok]))
+		return ok
 	}
-	g.Expect(c.get("b", now)).To(Equal(who))
-	c.add("d", who, now)
-	g.Expect(c.get("c", now)).To(BeNil(), "it was not used for longest")
+	for _, token := range []string{"a", "b", "c", "a"} {
+		c.add(digestOf(token), "of "+token, now.Add(maxAge))
+	}
+	g.Expect(has("b", now)).To(BeTrue())
+	c.add(digestOf("d"), "of d", now.Add(maxAge))
+	g.Expect(has("c", now)).To(BeFalse(), "it was not used for longest")
 	for _, token := range []string{"a", "b", "d"} {
-		g.Expect(c.get(token, now)).To(Equal(who), token)
-		g.Expect(c.get(token, now.Add(maxAge))).To(BeNil(), token)
+		g.Expect(has(token, now)).To(BeTrue(), token)
+		g.Expect(has(token, now.Add(maxAge))).To(BeFalse(), token)
 	}
 	g.Expect(c.entries).To(BeEmpty())
 	g.Expect(c.order.Len()).To(BeZero())
@@ -361,7 +415,7 @@ func TestInvalidOptions(t *testing.T) {
 		"a scope with a quote":      {func(o *Options) { o.Scopes = []string{`a"`} }, "scope"},
 		"an empty scope of a tool":  {func(o *Options) { o.Tools = []ToolScopes{{"x", []string{""}}} }, "scope"},
 		"a tool without scopes":     {func(o *Options) { o.Tools = []ToolScopes{{"x", nil}} }, `tool "x"`},
-		"a pattern with two stars":  {func(o *Options) { o.Tools = []ToolScopes{{"*x*", []string{"a"}}} }, `tool "*x*"`},
+		"a tool without a name":     {func(o *Options) { o.Tools = []ToolScopes{{"", []string{"a"}}} }, `tool ""`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := Options{Issuers: []Issuer{{URL: "https://id.example.com"}}, Resources: []string{external}}
@@ -388,7 +442,7 @@ func TestLoadRoots(t *testing.T) {
 func BenchmarkWarm(b *testing.B) { benchmark(b, func(*Authorizer) {}) }
 
 func BenchmarkCold(b *testing.B) {
-	benchmark(b, func(a *Authorizer) { a.cache = newTokenCache(maxCached) })
+	benchmark(b, func(a *Authorizer) { a.cache = newCache[*identity](maxCached) })
 }
 
 func benchmark(b *testing.B, before func(*Authorizer)) {

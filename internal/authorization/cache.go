@@ -14,63 +14,74 @@ const (
 	maxAge = time.Minute
 )
 
-// tokenCache holds the identities of tokens that were verified, by the hash of the token. The least recently used one
-// is dropped first. It is safe for concurrent use.
-type tokenCache struct {
+// digest identifies a token without being it.
+type digest [sha256.Size]byte
+
+func digestOf(token string) digest { return sha256.Sum256([]byte(token)) }
+
+// cache holds a value for each of the tokens that were used last, by digest. It is safe for concurrent use.
+type cache[V any] struct {
 	limit int
 
 	mu      sync.Mutex
-	entries map[[sha256.Size]byte]*list.Element
+	entries map[digest]*list.Element
 	order   *list.List // newest first
 }
 
-type cachedToken struct {
-	key   [sha256.Size]byte
-	who   *identity
+type cached[V any] struct {
+	key   digest
+	value V
 	until time.Time
 }
 
-func newTokenCache(limit int) *tokenCache {
-	return &tokenCache{limit: limit, entries: map[[sha256.Size]byte]*list.Element{}, order: list.New()}
+func newCache[V any](limit int) *cache[V] {
+	return &cache[V]{limit: limit, entries: map[digest]*list.Element{}, order: list.New()}
 }
 
-// get returns nil for a token that must be verified.
-func (c *tokenCache) get(token string, now time.Time) *identity {
-	key := sha256.Sum256([]byte(token))
+// get returns false for a token that has no value, or had one.
+func (c *cache[V]) get(key digest, now time.Time) (value V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	element, ok := c.entries[key]
 	if !ok {
-		return nil
+		return value, false
 	}
-	cached, _ := element.Value.(cachedToken)
-	if !now.Before(cached.until) {
+	found, _ := element.Value.(cached[V])
+	if !now.Before(found.until) {
 		c.remove(element)
-		return nil
+		return value, false
 	}
 	c.order.MoveToFront(element)
-	return cached.who
+	return found.value, true
 }
 
-func (c *tokenCache) add(token string, who *identity, now time.Time) {
-	until := now.Add(maxAge)
-	if who.expires.Before(until) {
-		until = who.expires
-	}
-	entry := cachedToken{key: sha256.Sum256([]byte(token)), who: who, until: until}
+// add keeps a value until a time, or until the limit is reached and all others have been used since.
+func (c *cache[V]) add(key digest, value V, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if element, ok := c.entries[entry.key]; ok {
+	if element, ok := c.entries[key]; ok {
 		c.remove(element)
 	}
-	c.entries[entry.key] = c.order.PushFront(entry)
+	c.entries[key] = c.order.PushFront(cached[V]{key, value, until})
 	if c.order.Len() > c.limit {
 		c.remove(c.order.Back())
 	}
 }
 
-func (c *tokenCache) remove(element *list.Element) {
-	cached, _ := element.Value.(cachedToken)
-	delete(c.entries, cached.key)
+func (c *cache[V]) remove(element *list.Element) {
+	found, _ := element.Value.(cached[V])
+	delete(c.entries, found.key)
 	c.order.Remove(element)
+}
+
+// verifiedUntil is how long the identity in a token is used.
+func verifiedUntil(who *identity, now time.Time) time.Time {
+	return earlier(now.Add(maxAge), who.expires)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }

@@ -14,17 +14,28 @@ func (a *Authorizer) checkMessage(w http.ResponseWriter, r *http.Request, who *i
 	if failed != nil {
 		return nil, unreadable(failed)
 	}
-	call, err := bridge.ReadCall(message)
-	if err != nil {
-		refused = badRequest(err.Error())
-	} else if call.Tool != "" {
-		refused = a.checkScopes(who, a.scopesOf(call.Tool), call.Tool)
-	}
-	if refused != nil {
+	if refused = a.checkCall(r, message, who); refused != nil {
 		release()
 		return nil, refused
 	}
 	return release, nil
+}
+
+// checkCall decides by the message alone. Headers that say otherwise are refused, because a server might go by them.
+func (a *Authorizer) checkCall(r *http.Request, message []byte, who *identity) *refusal {
+	call, err := bridge.ReadCall(message)
+	if err != nil {
+		return badRequest(err.Error())
+	}
+	if call.Tool != "" {
+		if refused := a.checkScopes(who, a.scopesOf(call.Tool), call.Tool); refused != nil {
+			return refused
+		}
+	}
+	if err := call.CheckHeaders(r.Header); err != nil {
+		return &refusal{status: http.StatusBadRequest, description: err.Error(), mismatch: true, id: call.ID}
+	}
+	return nil
 }
 
 func unreadable(failed *requestbody.Error) *refusal {

@@ -26,16 +26,9 @@ type Issuer struct {
 
 // ToolScopes are the scopes that calls of some tools need in addition.
 type ToolScopes struct {
-	// Pattern is the name of a tool, or the beginning of names followed by *.
+	// Pattern is the name of a tool, in which * stands for any characters.
 	Pattern string
 	Scopes  []string
-}
-
-func (t ToolScopes) matches(tool string) bool {
-	if prefix, ok := strings.CutSuffix(t.Pattern, "*"); ok {
-		return strings.HasPrefix(tool, prefix)
-	}
-	return tool == t.Pattern
 }
 
 // Options configure [New].
@@ -49,6 +42,8 @@ type Options struct {
 	Scopes []string
 	// Tools are further scopes for calls of tools. If several entries match, the scopes of all are needed.
 	Tools []ToolScopes
+	// Exchange, if set, gives the server another token of the caller.
+	Exchange *Exchange
 	// MaxMessageBytes is the maximum size of a message if Tools is set; 0 is 4 MiB.
 	MaxMessageBytes int
 	// Roots verify the certificates of issuers; nil are those of the system.
@@ -85,6 +80,7 @@ func (o *Options) complete() error {
 	if len(o.Resources) == 0 {
 		errs = append(errs, errors.New("no resource: set the URL of the MCP endpoint"))
 	}
+	errs = append(errs, o.checkExchange())
 	for i, issuer := range o.Issuers {
 		errs = append(errs, o.checkIssuer(issuer))
 		if slices.ContainsFunc(o.Issuers[:i], func(other Issuer) bool { return other.URL == issuer.URL }) {
@@ -97,8 +93,8 @@ func (o *Options) complete() error {
 		}
 	}
 	for _, tool := range o.Tools {
-		if tool.Pattern == "" || strings.Contains(strings.TrimSuffix(tool.Pattern, "*"), "*") || len(tool.Scopes) == 0 {
-			errs = append(errs, fmt.Errorf("tool %q must be a name, or the beginning of names followed by *, with at least one scope: correct it", tool.Pattern))
+		if tool.Pattern == "" || len(tool.Scopes) == 0 {
+			errs = append(errs, fmt.Errorf("tool %q must be a name with at least one scope: correct it", tool.Pattern))
 		}
 	}
 	return errors.Join(errs...)
@@ -128,7 +124,7 @@ func (o *Options) checkURL(given string) error {
 		return errors.New("it is not a URL: use a value such as https://id.example.com")
 	}
 	if u.Scheme == "http" && !o.AllowHTTP && !isLoopback(u.Hostname()) {
-		return errors.New("it must use https, because who can change the response can sign tokens")
+		return errors.New("it must use https, because who can change the response can sign tokens, or gets them")
 	}
 	return nil
 }

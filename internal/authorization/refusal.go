@@ -25,7 +25,14 @@ type refusal struct {
 	scopes []string
 	// closes makes the client close the connection, because its body is not read.
 	closes bool
+	// mismatch is set if headers differ from the message with this id. The specification (2026-07-28, Transports) says that
+	// the response is a JSON-RPC error.
+	mismatch bool
+	id       json.RawMessage
 }
+
+// codeHeaderMismatch is the JSON-RPC error code for headers that differ from the message.
+const codeHeaderMismatch = -32020
 
 func badRequest(description string) *refusal {
 	return &refusal{status: http.StatusBadRequest, code: codeInvalidRequest, description: description}
@@ -36,7 +43,9 @@ func (f *refusal) write(w http.ResponseWriter, of resource) {
 	header := w.Header()
 	switch f.status {
 	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden:
-		header.Set("WWW-Authenticate", f.challenge(of))
+		if !f.mismatch {
+			header.Set("WWW-Authenticate", f.challenge(of))
+		}
 	case http.StatusServiceUnavailable:
 		header.Set("Retry-After", "10")
 	}
@@ -45,20 +54,36 @@ func (f *refusal) write(w http.ResponseWriter, of resource) {
 	}
 	header.Set("Content-Type", "application/json")
 	header.Set("Cache-Control", "no-store")
-	body, err := json.Marshal(struct {
-		Code        string `json:"error"`
-		Description string `json:"error_description"`
-		Scope       string `json:"scope,omitempty"`
-	}{f.name(), f.description, strings.Join(f.scopes, " ")})
-	if err != nil {
-		body = []byte("{}")
-	}
+	body := f.body()
 	w.WriteHeader(f.status)
 	_, _ = w.Write(append(body, '\n')) // The client may be gone.
 }
 
 // name is the code in the body, in metrics and in records of requests.
 func (f *refusal) name() string { return cmp.Or(f.code, "unauthorized") }
+
+// body is a JSON-RPC error for what is wrong with the message, and an OAuth error otherwise.
+func (f *refusal) body() []byte {
+	var content any
+	if f.mismatch {
+		id := f.id
+		if len(id) == 0 {
+			id = json.RawMessage("null")
+		}
+		content = map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": codeHeaderMismatch, "message": f.description}}
+	} else {
+		content = struct {
+			Code        string `json:"error"`
+			Description string `json:"error_description"`
+			Scope       string `json:"scope,omitempty"`
+		}{f.name(), f.description, strings.Join(f.scopes, " ")}
+	}
+	body, err := json.Marshal(content)
+	if err != nil {
+		return []byte("{}")
+	}
+	return body
+}
 
 // challenge is the WWW-Authenticate header.
 func (f *refusal) challenge(of resource) string {

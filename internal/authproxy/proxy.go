@@ -56,6 +56,10 @@ type Options struct {
 	Protect func(http.Handler) http.Handler
 	// MaxMessageBytes is the maximum size of a message that is read, in bytes; 0 is the default of the bridge.
 	MaxMessageBytes int
+	// AllowsHost reports whether a Host header may be replaced by localhost, for a server that listens only there. Requests
+	// with another host keep it, so that the server can refuse it: it may be one that an attacker gave the address of this
+	// host (DNS rebinding). If nil, all may, because requests without a token are refused.
+	AllowsHost func(host string) bool
 	// DrainTimeout is how long requests may continue after SIGTERM.
 	DrainTimeout time.Duration
 	// Sessions, if set, makes every replica of a server accept the requests of all sessions.
@@ -90,7 +94,7 @@ func New(opts Options) (*Proxy, error) {
 		opts.MaxMessageBytes = bridge.DefaultOptions().MaxMessageBytes
 	}
 	p := &Proxy{
-		opts: opts, upstream: newUpstream(opts.Port), metrics: newMetrics(opts.Collectors),
+		opts: opts, upstream: newUpstream(opts.Port, opts.AllowsHost), metrics: newMetrics(opts.Collectors),
 		transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			MaxIdleConnsPerHost: 64,

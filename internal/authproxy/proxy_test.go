@@ -16,6 +16,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 )
 
 // testTimeout is for a busy machine and the race detector.
@@ -77,10 +79,22 @@ func TestRequestsAreForwarded(t *testing.T) {
 
 func TestHostIsPassedToServersOnOtherAddresses(t *testing.T) {
 	g := NewWithT(t)
-	u := newUpstream(8080)
+	u := newUpstream(8080, nil)
 	at := netip.MustParseAddrPort("10.0.0.7:8080")
 	g.Expect(u.host(at, "tools.acme.svc:8080")).To(Equal("tools.acme.svc:8080"))
 	g.Expect(u.host(netip.MustParseAddrPort("[::1]:8080"), "tools.acme.svc:8080")).To(Equal("localhost:8080"))
+}
+
+func TestServerOnLocalhostSeesHostsThatAreNotAllowed(t *testing.T) {
+	allows, err := bridge.AllowsHosts([]string{"tools.acme.svc"})
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	u := newUpstream(8080, allows)
+	for sent, want := range map[string]string{
+		"tools.acme.svc:8080": "localhost:8080", "tools.acme.svc": "localhost:8080", "10.0.0.7:9190": "localhost:8080", "localhost:1": "localhost:8080",
+		"evil.example.com": "evil.example.com", "localhost.evil.example.com:80": "localhost.evil.example.com:80", "": "",
+	} {
+		NewWithT(t).Expect(u.host(netip.MustParseAddrPort("127.0.0.1:8080"), sent)).To(Equal(want), sent)
+	}
 }
 
 func TestAddressesOfTheHostComeFirst(t *testing.T) {
@@ -88,7 +102,7 @@ func TestAddressesOfTheHostComeFirst(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.2:0")
 	g.Expect(err).NotTo(HaveOccurred())
 	at := listener.Addr().(*net.TCPAddr).AddrPort() //nolint:errcheck // it is a TCP address
-	u := newUpstream(int(at.Port()))
+	u := newUpstream(int(at.Port()), nil)
 	u.addresses = func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("127.0.0.3"), at.Addr()} }
 
 	found, err := u.address(t.Context())

@@ -16,13 +16,17 @@ const dialTimeout = 2 * time.Second
 // upstream is the server behind the proxy: a port of this host. It may listen on all addresses, or only on localhost.
 type upstream struct {
 	port int
+	// allowsHost is that of the options.
+	allowsHost func(host string) bool
 	// addresses are those of the host, other than localhost.
 	addresses func() []netip.Addr
 	// last is the address that accepted a connection; nil if it is not known.
 	last atomic.Pointer[netip.AddrPort]
 }
 
-func newUpstream(port int) *upstream { return &upstream{port: port, addresses: hostAddresses} }
+func newUpstream(port int, allowsHost func(host string) bool) *upstream {
+	return &upstream{port: port, allowsHost: allowsHost, addresses: hostAddresses}
+}
 
 // localhost are the addresses that are tried last.
 var localhost = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
@@ -59,7 +63,7 @@ func (u *upstream) forget() { u.last.Store(nil) }
 
 // host is the Host header for the server at an address.
 func (u *upstream) host(at netip.AddrPort, sent string) string {
-	if at.Addr().IsLoopback() {
+	if at.Addr().IsLoopback() && (u.allowsHost == nil || u.allowsHost(sent)) {
 		return net.JoinHostPort("localhost", strconv.Itoa(u.port))
 	}
 	return sent

@@ -42,6 +42,15 @@ func newAllowList(hosts, origins []string) (allowList, error) {
 	return l, nil
 }
 
+// AllowsHosts returns whether the host of a Host header is one of hosts, an IP address or localhost.
+func AllowsHosts(hosts []string) (func(hostport string) bool, error) {
+	l, err := newAllowList(hosts, nil)
+	if err != nil {
+		return nil, err
+	}
+	return func(hostport string) bool { return l.allowsHost(hostOf(hostport)) }, nil
+}
+
 // check returns the error of a request whose host or origin is not allowed.
 func (l allowList) check(r *http.Request) *failure {
 	host := hostOf(r.Host)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/fixpoint-dev/fixpoint/internal/toolname"
 )
 
 const (
@@ -86,7 +88,7 @@ func (b *buckets) request(now time.Time) time.Duration {
 func (c *rates) call(b *buckets, tool string, now time.Time) time.Duration {
 	var limiters []*rate.Limiter
 	for i, limit := range c.tools {
-		if matches(limit.Pattern, tool) {
+		if toolname.Matches(limit.Pattern, tool) {
 			limiters = append(limiters, b.tools[i])
 		}
 	}

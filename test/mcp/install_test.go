@@ -111,6 +111,9 @@ func bridged(t *testing.T, g *WithT, b tools, flags []string, command ...string)
 // addresses are what the bridge logs when it is ready.
 var addresses = regexp.MustCompile(`"msg":"Ready".*"address":"([^"]+)","adminAddress":"([^"]+)"`)
 
+// servedAt are what the proxy logs when it serves.
+var servedAt = regexp.MustCompile(`"msg":"Serving","address":"([^"]+)","adminAddress":"([^"]+)"`)
+
 // serve runs a server until the end of the test, and returns what it writes.
 func serve(t *testing.T, g *WithT, cmd *exec.Cmd) *gbytes.Buffer {
 	t.Helper()

@@ -117,7 +117,7 @@ authorization:
   - {issuer: "https://[fd00::1]:443", jwksConfigMapRef: {name: keys, key: a.json}}
   resource: https://tools.example.com/mcp
   scopes: [mcp, "api://tools/.default", "tools:call"]
-  tools: [{name: delete_*, scopes: [admin]}, {name: "*", scopes: [any]}, {name: a/b.c-d:e, scopes: [x, z]}]
+  tools: [{name: delete_*, scopes: [admin]}, {name: "*", scopes: [any]}, {name: "*_secret*", scopes: [s]}, {name: a/b.c-d:e, scopes: [x, z]}]
 limits:
   requestsPerMinute: 1000000
   callsPerMinute: {"*": 1000000, "a*b/c.d-e:f_*": 1, Get: 2}

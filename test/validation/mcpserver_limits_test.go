@@ -153,7 +153,7 @@ func init() {
 		"scheduling.priorityClassName": 253, "serviceAccount.name": 253,
 		"authorization.resource": 2048, "authorization.scopes[]": 128, "authorization.issuers[].issuer": 1024, "authorization.issuers[].jwksURI": 2048,
 		"authorization.issuers[].jwksConfigMapRef.name": 253, "authorization.issuers[].jwksConfigMapRef.key": 253,
-		"authorization.tools[].name": 129, "authorization.tools[].scopes[]": 128,
+		"authorization.tools[].name": 128, "authorization.tools[].scopes[]": 128,
 		"contract.allow[]": 128, "contract.deny[]": 128,
 		"telemetry.otlp.endpoint": 512, "telemetry.otlp.headersSecretRef.name": 253, "telemetry.otlp.headersSecretRef.key": 253,
 	} {

@@ -102,7 +102,7 @@ const (
 	pinDigestMessage  = "digest requires policy Pin: set policy to Pin, or remove digest"
 	pinProbeMessage   = "contract.policy Pin requires the probe, which reads the contracts of pods: remove protocol.probe, or set contract.policy to Disabled"
 	denyMessage       = "deny must have names of tools: use values such as delete_*"
-	toolNameMessage   = "name must be the name of a tool, or the beginning of names followed by '*': use a value such as delete_*"
+	toolNameMessage   = "name must be the name of a tool: use a value such as delete_*"
 )
 
 var mcpServerRefusals = map[string]refusal{
@@ -186,7 +186,7 @@ var mcpServerRefusals = map[string]refusal{
 	"keys in a file":                      badIssuer(`{jwksURI: "file:///etc/keys"}`, "jwksURI", keysURLMessage),
 	"keys in no good ConfigMap":           badIssuer(`{jwksConfigMapRef: {name: ns/a}}`, "jwksConfigMapRef.name", keysObjectMessage),
 	"keys under no good key":              badIssuer(`{jwksConfigMapRef: {name: a, key: a/b}}`, "jwksConfigMapRef.key", keysKeyMessage),
-	"scopes of a tool with two wildcards": badTokens(`tools: [{name: "*a*", scopes: [b]}]`, "tools[0].name", toolNameMessage),
+	"scopes of a tool with an expansion":  badTokens(`tools: [{name: "$(A)", scopes: [b]}]`, "tools[0].name", toolNameMessage),
 	"scopes of a tool with a space":       badTokens(`tools: [{name: "a b", scopes: [b]}]`, "tools[0].name", toolNameMessage),
 	"scopes of a tool that are not good":  badTokens(`tools: [{name: a, scopes: ["b c"]}]`, "tools[0].scopes", scopesMessage),
 

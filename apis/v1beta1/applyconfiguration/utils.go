@@ -56,6 +56,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerBridgeApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerCARef"):
 		return &apisv1beta1.MCPServerCARefApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerClientSecretRef"):
+		return &apisv1beta1.MCPServerClientSecretRefApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerContract"):
 		return &apisv1beta1.MCPServerContractApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerContractChange"):
@@ -126,6 +128,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apisv1beta1.MCPServerStatusApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerTelemetry"):
 		return &apisv1beta1.MCPServerTelemetryApplyConfiguration{}
+	case v1beta1.SchemeGroupVersion.WithKind("MCPServerTokenExchange"):
+		return &apisv1beta1.MCPServerTokenExchangeApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("MCPServerToolScopes"):
 		return &apisv1beta1.MCPServerToolScopesApplyConfiguration{}
 	case v1beta1.SchemeGroupVersion.WithKind("SecureStorage"):

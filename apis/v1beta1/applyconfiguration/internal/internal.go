@@ -433,6 +433,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             scalar: string
           elementRelationship: associative
+    - name: tokenExchange
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerTokenExchange
     - name: tools
       type:
         list:
@@ -508,6 +511,12 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerCallsPerMinute
   scalar: numeric
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerClientSecretRef
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerContract
   map:
     fields:
@@ -1252,6 +1261,27 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: otlp
       type:
         namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerOTLP
+- name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerTokenExchange
+  map:
+    fields:
+    - name: audience
+      type:
+        scalar: string
+    - name: clientSecretRef
+      type:
+        namedType: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerClientSecretRef
+    - name: resource
+      type:
+        scalar: string
+    - name: scopes
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: tokenURL
+      type:
+        scalar: string
 - name: com.github.fixpoint-dev.fixpoint.apis.v1beta1.MCPServerToolScopes
   map:
     fields:

@@ -18,6 +18,9 @@ type MCPServerAuthorizationApplyConfiguration struct {
 	// tools are further scopes that calls of single tools need. If several
 	// entries match a tool, the scopes of all are needed. At most 64.
 	Tools []MCPServerToolScopesApplyConfiguration `json:"tools,omitempty"`
+	// tokenExchange gives the server another token of the caller. Defaults to
+	// none.
+	TokenExchange *MCPServerTokenExchangeApplyConfiguration `json:"tokenExchange,omitempty"`
 }
 
 // MCPServerAuthorizationApplyConfiguration constructs a declarative configuration of the MCPServerAuthorization type for use with
@@ -67,5 +70,13 @@ func (b *MCPServerAuthorizationApplyConfiguration) WithTools(values ...*MCPServe
 		}
 		b.Tools = append(b.Tools, *values[i])
 	}
+	return b
+}
+
+// WithTokenExchange sets the TokenExchange field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TokenExchange field is set to the value of the last call.
+func (b *MCPServerAuthorizationApplyConfiguration) WithTokenExchange(value *MCPServerTokenExchangeApplyConfiguration) *MCPServerAuthorizationApplyConfiguration {
+	b.TokenExchange = value
 	return b
 }

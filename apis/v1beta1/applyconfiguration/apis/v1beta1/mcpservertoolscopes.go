@@ -7,7 +7,7 @@ package v1beta1
 //
 // MCPServerToolScopes are the scopes that calls of some tools need.
 type MCPServerToolScopesApplyConfiguration struct {
-	// name is the name of a tool, or the beginning of names followed by *.
+	// name is the name of a tool; * stands for any characters.
 	Name *string `json:"name,omitempty"`
 	// scopes are the scopes, at least one and at most 16.
 	Scopes []string `json:"scopes,omitempty"`
