@@ -243,7 +243,7 @@ func proxyOf(server *v1beta1.MCPServer, settings Settings, resources []string) *
 		WithCommand(slices.Concat([]string{
 			"/mcp-bridge", "proxy", "--listen", listenAddress(proxyPort(server)), "--admin-listen", listenAddress(bridgePort(server)),
 			"--server-port", strconv.Itoa(int(server.Spec.Port)), "--drain-timeout", drainTimeout(server).String(),
-		}, hostArguments(server), routingArguments(server, drainTimeout(server)), authorizationArguments(server, resources), policyArguments(server), telemetryArguments(server))...).
+		}, routingArguments(server, drainTimeout(server)), hostArguments(server), authorizationArguments(server, resources), policyArguments(server), telemetryArguments(server))...).
 		WithPorts(
 			corev1ac.ContainerPort().WithName(portName).WithContainerPort(proxyPort(server)).WithProtocol(corev1.ProtocolTCP),
 			corev1ac.ContainerPort().WithName(proxyPortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP)).
