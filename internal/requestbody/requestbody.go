@@ -85,12 +85,13 @@ func (m *Reader) Read(w http.ResponseWriter, r *http.Request) (message []byte, r
 	return message, release, nil
 }
 
-// Peek reads the message of a request for a record of it, and leaves the body as it was. It returns false for a body that
-// it does not read, or not completely: one that is no plain JSON, too large, or that would need a place while none is free.
-func (m *Reader) Peek(r *http.Request) (release func(), ok bool) {
+// Peek reads the message of a request for a record of it, and leaves the body as it was. It does not read, or not
+// completely, a body that is no plain JSON, too large, or that would need a place while none is free. The returned function
+// releases what the message holds.
+func (m *Reader) Peek(r *http.Request) (release func()) {
 	release = func() {}
 	if !isPlainJSON(r) || r.ContentLength > int64(m.maxBytes) {
-		return release, false
+		return release
 	}
 	body := r.Body
 	var read bytes.Buffer
@@ -105,7 +106,7 @@ func (m *Reader) Peek(r *http.Request) (release func(), ok bool) {
 			_, err = io.CopyN(&read, body, int64(m.maxBytes)+1-SmallMessage)
 		default:
 			r.Body = &rejoined{Reader: io.MultiReader(&read, body), Closer: body}
-			return release, false
+			return release
 		}
 	}
 	if !errors.Is(err, io.EOF) { // The server gets the error, or the rest of a body that is too large.
@@ -114,11 +115,11 @@ func (m *Reader) Peek(r *http.Request) (release func(), ok bool) {
 			rest = failing{err}
 		}
 		r.Body = &rejoined{Reader: io.MultiReader(&read, rest), Closer: body}
-		return release, false
+		return release
 	}
 	callrecord.SetMessage(r.Context(), read.Bytes())
 	r.Body = &rejoined{Reader: bytes.NewReader(read.Bytes()), Closer: body}
-	return release, true
+	return release
 }
 
 // rejoined is a body of which a part has been read.

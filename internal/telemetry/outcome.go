@@ -57,12 +57,9 @@ func (e *ending) result() result {
 }
 
 func (e *ending) outcome() string {
-	isServerError := e.status >= http.StatusInternalServerError
 	switch {
-	case e.refusal != "" && isServerError && e.status != http.StatusServiceUnavailable:
-		return outcomeServerFailed
 	case e.refusal != "":
-		return outcomeRefused
+		return e.refused()
 	case e.isPost && e.left && !e.answer.found:
 		return outcomeCanceled
 	case e.aborted:
@@ -71,7 +68,7 @@ func (e *ending) outcome() string {
 		return outcomeRPCError
 	case e.answer.toolError:
 		return outcomeToolError
-	case isServerError:
+	case e.status >= http.StatusInternalServerError:
 		return outcomeServerFailed
 	case e.status >= http.StatusBadRequest:
 		return outcomeRefused
@@ -80,4 +77,12 @@ func (e *ending) outcome() string {
 	default:
 		return outcomeOK
 	}
+}
+
+// refused is the outcome of a request that a layer has refused. Some do because the server has failed.
+func (e *ending) refused() string {
+	if e.status >= http.StatusInternalServerError && e.status != http.StatusServiceUnavailable {
+		return outcomeServerFailed
+	}
+	return outcomeRefused
 }

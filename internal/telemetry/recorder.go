@@ -96,8 +96,7 @@ func (t *Recorder) Forward(next http.Handler) http.Handler {
 		out := *r
 		out.Header = r.Header.Clone()
 		if requestbody.Has(r) && !callrecord.HasMessage(r.Context()) {
-			release, _ := t.bodies.Peek(&out)
-			defer release()
+			defer t.bodies.Peek(&out)()
 		}
 		if r.Method == http.MethodPost {
 			out.Header.Del("Accept-Encoding") // The outcome is in the response.

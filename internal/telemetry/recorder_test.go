@@ -306,7 +306,7 @@ func TestLinesThatNobodyReads(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	const calls = 50
 	for range calls {
-		recorder.lines.add([]byte(fmt.Sprintf(`{"audit":"request","sequence":%d,"subject":%q}`, recorder.lines.take(), strings.Repeat("x", 100))))
+		recorder.lines.add(fmt.Appendf(nil, `{"audit":"request","sequence":%d,"subject":%q}`, recorder.lines.take(), strings.Repeat("x", 100)))
 	}
 	close(out.open)
 	g.Expect(recorder.Close(t.Context())).To(Succeed())
