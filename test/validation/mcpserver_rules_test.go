@@ -97,7 +97,7 @@ const (
 	pinDigestMessage      = "digest requires policy Pin: set policy to Pin, or remove digest"
 	pinProbeMessage       = "contract.policy Pin requires the probe, which reads the contracts of pods: remove protocol.probe, or set contract.policy to Disabled"
 	denyMessage           = "deny must have names of tools: use values such as delete_*"
-	exchangeStdioMessage  = "tokenExchange is not supported with transport stdio, which has no header for the token: remove it"
+	exchangeStdioMessage  = "authorization.tokenExchange is not supported with transport stdio, which has no header for the token: remove it"
 	exchangeTargetMessage = "tokenExchange needs audience or resource: set what the server calls"
 	tokenURLMessage       = "tokenURL must be an https URL, because it gets tokens: use a value such as https://id.example.com/token"
 	audienceMessage       = "audience must not have spaces: use a value such as orders"
