@@ -136,7 +136,7 @@ func (env *environment) createNamespace(name string) {
 	credentials.Name = "azure.credentials-1"
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
-		&corev1.Secret{ObjectMeta: at(name), StringData: map[string]string{"token": "t", "password": "p", "tls.crt": string(env.certificates())}},
+		&corev1.Secret{ObjectMeta: at(name), StringData: map[string]string{"token": "t", "password": "p", "client-id": "i", "client-secret": "s", "tls.crt": string(env.certificates())}},
 		&corev1.ConfigMap{ObjectMeta: at(name), Data: map[string]string{"mode": "fast", "a.json": "{}"}},
 		&corev1.ServiceAccount{ObjectMeta: at(name)},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}},

@@ -130,7 +130,7 @@ var referenceTexts = []struct {
 	field *regexp.Regexp
 	text  string
 }{
-	{regexp.MustCompile(`\.secret(Key)?Ref\.name$|\.credentials(Secret)?Ref\.name$|\.secret\.name$|^spec\.imagePullSecrets\[\d+\]\.name$`), "Secret %v"},
+	{regexp.MustCompile(`\.secret(Key)?Ref\.name$|\.credentials(Secret)?Ref\.name$|\.clientSecretRef\.name$|\.secret\.name$|^spec\.imagePullSecrets\[\d+\]\.name$`), "Secret %v"},
 	{regexp.MustCompile(`\.configMap(Key)?Ref\.name$|\.(jwksConfigMapRef|configMap)\.name$`), "ConfigMap %v"},
 	{regexp.MustCompile(`\.(secretKeyRef|configMapKeyRef|jwksConfigMapRef|credentialsSecretRef|caRef)\.key$|\.items\[\d+\]\.key$`), "key %v of"},
 	{regexp.MustCompile(`\.persistentVolumeClaim\.claimName$`), "PersistentVolumeClaim %v"},

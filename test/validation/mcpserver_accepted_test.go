@@ -156,6 +156,16 @@ sessionRouting: Forward
 adoptionPolicy: Never
 driftPolicy: Correct
 suspend: false`},
+	"exchanged tokens": {
+		spec: mcpServer(mcpServerDefaults, `
+authorization:
+  issuers: [{issuer: "https://id.example.com"}]
+  tokenExchange:
+    tokenURL: https://id.example.com:8443/realms/a/token?tenant=b
+    clientSecretRef: {name: tools.client-1}
+    audience: "api://orders/$(A)"
+    resource: https://orders.example.com/v1
+    scopes: [read, "api://orders/.default"]`)},
 	"sse with one pod that anybody may reach": {
 		spec: mcpServer(mcpServerDefaults, `{transport: sse, sessionAffinity: None, replicas: 1}`)},
 	"sse behind a prefix of its own": {

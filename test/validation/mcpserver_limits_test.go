@@ -52,7 +52,7 @@ const (
 	goodSecret    = `mounts: [{name: a, mountPath: /a, secret: {name: a, items: [{key: a, path: a}]}}]`
 	goodEgress    = `networkPolicy: {egress: {rules: [{ports: [{port: 1, endPort: 65535}]}]}}`
 	goodRoute     = `httpRoute: {parentRefs: [{name: a}], hostnames: [a.b]}`
-	goodTokens    = `authorization: {issuers: [{issuer: "https://a.b", jwksConfigMapRef: {name: a}}], tools: [{name: a, scopes: [b]}]}`
+	goodTokens    = `authorization: {issuers: [{issuer: "https://a.b", jwksConfigMapRef: {name: a}}], tools: [{name: a, scopes: [b]}], tokenExchange: {tokenURL: "https://a.b", clientSecretRef: {name: a}, audience: a}}`
 	goodTelemetry = `telemetry: {otlp: {endpoint: "http://a:1", headersSecretRef: {name: a}}}`
 	goodProbes    = `protocol: {scheme: HTTPS, caRef: {name: a}, credentialsSecretRef: {name: a}}`
 )
@@ -154,6 +154,8 @@ func init() {
 		"authorization.resource": 2048, "authorization.scopes[]": 128, "authorization.issuers[].issuer": 1024, "authorization.issuers[].jwksURI": 2048,
 		"authorization.issuers[].jwksConfigMapRef.name": 253, "authorization.issuers[].jwksConfigMapRef.key": 253,
 		"authorization.tools[].name": 128, "authorization.tools[].scopes[]": 128,
+		"authorization.tokenExchange.tokenURL": 1024, "authorization.tokenExchange.clientSecretRef.name": 253,
+		"authorization.tokenExchange.audience": 1024, "authorization.tokenExchange.resource": 1024, "authorization.tokenExchange.scopes[]": 128,
 		"contract.allow[]": 128, "contract.deny[]": 128,
 		"telemetry.otlp.endpoint": 512, "telemetry.otlp.headersSecretRef.name": 253, "telemetry.otlp.headersSecretRef.key": 253,
 	} {
@@ -168,6 +170,7 @@ func init() {
 		"protocol.caRef.name", "protocol.credentialsSecretRef.name",
 		"authorization.issuers", "authorization.issuers[].issuer", "authorization.issuers[].jwksConfigMapRef.name",
 		"authorization.tools[].name", "authorization.tools[].scopes", "telemetry.otlp.endpoint", "telemetry.otlp.headersSecretRef.name",
+		"authorization.tokenExchange.tokenURL", "authorization.tokenExchange.clientSecretRef", "authorization.tokenExchange.clientSecretRef.name",
 	} {
 		limitOf(field, "required", nil, "Required value")
 	}
@@ -228,7 +231,8 @@ func lists() {
 		"networkPolicy.egress.rules[].to": {32, "{podSelector: {matchLabels: {a: b%d}}}"}, "networkPolicy.ingress.from": {32, "{podSelector: {matchLabels: {a: b%d}}}"},
 		"authorization.issuers": {8, `{issuer: "https://a%d.b"}`}, "authorization.scopes": {16, "a%d"},
 		"authorization.tools": {64, "{name: a%d, scopes: [b]}"}, "authorization.tools[].scopes": {16, "a%d"},
-		"contract.allow": {64, "a%d"}, "contract.deny": {64, "a%d"},
+		"authorization.tokenExchange.scopes": {16, "a%d"},
+		"contract.allow":                     {64, "a%d"}, "contract.deny": {64, "a%d"},
 		"scheduling.tolerations":               {32, "{key: a%d}"},
 		"scheduling.topologySpreadConstraints": {16, "{maxSkew: 1, topologyKey: a%d, whenUnsatisfiable: DoNotSchedule}"},
 	} {

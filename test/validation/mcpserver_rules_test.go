@@ -80,29 +80,36 @@ const (
 	idleTimeoutMessage     = "idleTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 30m"
 	bridgeDurationsMessage = "drainTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 25s"
 
-	tokensSSEMessage  = "authorization is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove authorization"
-	tokensTLSMessage  = "protocol.scheme HTTPS is not supported with authorization, limits, telemetry, contract.allow, contract.deny and sessionRouting Forward, because their proxy serves plain HTTP: remove protocol.scheme and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
-	resourceMessage   = "resource must be the URL of the server, without user, query and fragment: use a value such as https://tools.example.com/mcp"
-	scopesMessage     = "scopes must not be empty or contain spaces, quotes, backslashes, '$', '`', '[' and ']': use values such as tools:call"
-	keysTwiceMessage  = "jwksURI and jwksConfigMapRef are mutually exclusive: remove one of them"
-	discoveryMessage  = "issuer must use https if its keys are discovered, because who can change the response can sign tokens: use https, or set jwksURI or jwksConfigMapRef"
-	issuerMessage     = "issuer must be the URL of the authorization server, without user, query and fragment: use a value such as https://id.example.com"
-	keysURLMessage    = "jwksURI must be an https URL, because who can change the response can sign tokens: use a value such as https://id.example.com/keys"
-	keysObjectMessage = "name must be the name of a ConfigMap of this namespace: " + anyName
-	keysKeyMessage    = "key must be a key of a ConfigMap: use letters, digits, '-', '_' and '.', or omit it for jwks.json"
-	limitsSSEMessage  = "limits, telemetry, contract.allow and contract.deny are not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove them"
-	routingSSEMessage = "sessionRouting Forward is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove sessionRouting"
-	telemetryMessage  = "telemetry must have audit or otlp: set one, for example {audit: {}}"
-	collectorMessage  = "endpoint must be an http or https URL without user and query: use a value such as http://collector.observability:4318"
-	headersMessage    = "name must be the name of a Secret: use lower-case letters, digits, '-' and '.'"
-	headersKeyMessage = "key must be a key of a Secret: use letters, digits, '-', '_' and '.'"
-	limitNamesMessage = "callsPerMinute must have names of tools: use a value such as {get_*: 10}"
-	allowMessage      = "allow must have names of tools: use values such as get_*"
-	digestMessage     = "digest must have 32 hexadecimal digits: use that of status.contract or status.pendingContract"
-	pinDigestMessage  = "digest requires policy Pin: set policy to Pin, or remove digest"
-	pinProbeMessage   = "contract.policy Pin requires the probe, which reads the contracts of pods: remove protocol.probe, or set contract.policy to Disabled"
-	denyMessage       = "deny must have names of tools: use values such as delete_*"
-	toolNameMessage   = "name must be the name of a tool: use a value such as delete_*"
+	tokensSSEMessage      = "authorization is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove authorization"
+	tokensTLSMessage      = "protocol.scheme HTTPS is not supported with authorization, limits, telemetry, contract.allow, contract.deny and sessionRouting Forward, because their proxy serves plain HTTP: remove protocol.scheme and serve plain HTTP, and terminate TLS at the Ingress or the Gateway"
+	resourceMessage       = "resource must be the URL of the server, without user, query and fragment: use a value such as https://tools.example.com/mcp"
+	scopesMessage         = "scopes must not be empty or contain spaces, quotes, backslashes, '$', '`', '[' and ']': use values such as tools:call"
+	keysTwiceMessage      = "jwksURI and jwksConfigMapRef are mutually exclusive: remove one of them"
+	discoveryMessage      = "issuer must use https if its keys are discovered, because who can change the response can sign tokens: use https, or set jwksURI or jwksConfigMapRef"
+	issuerMessage         = "issuer must be the URL of the authorization server, without user, query and fragment: use a value such as https://id.example.com"
+	keysURLMessage        = "jwksURI must be an https URL, because who can change the response can sign tokens: use a value such as https://id.example.com/keys"
+	keysObjectMessage     = "name must be the name of a ConfigMap of this namespace: " + anyName
+	keysKeyMessage        = "key must be a key of a ConfigMap: use letters, digits, '-', '_' and '.', or omit it for jwks.json"
+	limitsSSEMessage      = "limits, telemetry, contract.allow and contract.deny are not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove them"
+	routingSSEMessage     = "sessionRouting Forward is not supported with the deprecated transport sse: create an MCPServer with transport streamable-http, or remove sessionRouting"
+	telemetryMessage      = "telemetry must have audit or otlp: set one, for example {audit: {}}"
+	collectorMessage      = "endpoint must be an http or https URL without user and query: use a value such as http://collector.observability:4318"
+	headersMessage        = "name must be the name of a Secret: use lower-case letters, digits, '-' and '.'"
+	headersKeyMessage     = "key must be a key of a Secret: use letters, digits, '-', '_' and '.'"
+	limitNamesMessage     = "callsPerMinute must have names of tools: use a value such as {get_*: 10}"
+	allowMessage          = "allow must have names of tools: use values such as get_*"
+	digestMessage         = "digest must have 32 hexadecimal digits: use that of status.contract or status.pendingContract"
+	pinDigestMessage      = "digest requires policy Pin: set policy to Pin, or remove digest"
+	pinProbeMessage       = "contract.policy Pin requires the probe, which reads the contracts of pods: remove protocol.probe, or set contract.policy to Disabled"
+	denyMessage           = "deny must have names of tools: use values such as delete_*"
+	toolNameMessage       = "name must be the name of a tool: use a value such as delete_*"
+	exchangeStdioMessage  = "authorization.tokenExchange is not supported with transport stdio, which has no header for the token: remove it"
+	exchangeTargetMessage = "tokenExchange needs audience or resource: set what the server calls"
+	tokenURLMessage       = "tokenURL must be an https URL, because it gets tokens: use a value such as https://id.example.com/token"
+	audienceMessage       = "audience must not have spaces: use a value such as orders"
+	targetURLMessage      = "resource must be a URL: use a value such as https://orders.example.com"
+	wantedScopesMessage   = "scopes must not have spaces and quotes: use values such as orders:read"
+	clientSecretMessage   = "name must be that of a Secret: use lower-case letters, digits, '-' and '.'"
 )
 
 var mcpServerRefusals = map[string]refusal{
@@ -186,9 +193,21 @@ var mcpServerRefusals = map[string]refusal{
 	"keys in a file":                      badIssuer(`{jwksURI: "file:///etc/keys"}`, "jwksURI", keysURLMessage),
 	"keys in no good ConfigMap":           badIssuer(`{jwksConfigMapRef: {name: ns/a}}`, "jwksConfigMapRef.name", keysObjectMessage),
 	"keys under no good key":              badIssuer(`{jwksConfigMapRef: {name: a, key: a/b}}`, "jwksConfigMapRef.key", keysKeyMessage),
-	"scopes of a tool with an expansion":  badTokens(`tools: [{name: "$(A)", scopes: [b]}]`, "tools[0].name", toolNameMessage),
-	"scopes of a tool with a space":       badTokens(`tools: [{name: "a b", scopes: [b]}]`, "tools[0].name", toolNameMessage),
-	"scopes of a tool that are not good":  badTokens(`tools: [{name: a, scopes: ["b c"]}]`, "tools[0].scopes", scopesMessage),
+	"exchanged tokens with stdio": badServer(`{transport: stdio, command: [a], authorization: {issuers: [{issuer: "https://a.b"}],
+ tokenExchange: {tokenURL: "https://a.b/token", clientSecretRef: {name: a}, audience: a}}}`, "authorization.tokenExchange", exchangeStdioMessage),
+	"exchanged tokens for anything":           badExchange(`audience: null`, "", exchangeTargetMessage),
+	"exchanged tokens over plain HTTP":        badExchange(`tokenURL: "http://a.b/token"`, ".tokenURL", tokenURLMessage),
+	"exchanged tokens from no URL":            badExchange(`tokenURL: "https://a b"`, ".tokenURL", tokenURLMessage),
+	"exchanged tokens with a user":            badExchange(`tokenURL: "https://a@b/token"`, ".tokenURL", tokenURLMessage),
+	"exchanged tokens for two audiences":      badExchange(`audience: "a b"`, ".audience", audienceMessage),
+	"exchanged tokens for no URL":             badExchange(`resource: orders`, ".resource", targetURLMessage),
+	"exchanged tokens for a part of a page":   badExchange(`resource: "https://a.b/#c"`, ".resource", targetURLMessage),
+	"exchanged tokens with two scopes in one": badExchange(`scopes: ["a b"]`, ".scopes", wantedScopesMessage),
+	"exchanged tokens with an empty scope":    badExchange(`scopes: [""]`, ".scopes", wantedScopesMessage),
+	"exchanged tokens with no good Secret":    badExchange(`clientSecretRef: {name: ns/a}`, ".clientSecretRef.name", clientSecretMessage),
+	"scopes of a tool with an expansion":      badTokens(`tools: [{name: "$(A)", scopes: [b]}]`, "tools[0].name", toolNameMessage),
+	"scopes of a tool with a space":           badTokens(`tools: [{name: "a b", scopes: [b]}]`, "tools[0].name", toolNameMessage),
+	"scopes of a tool that are not good":      badTokens(`tools: [{name: a, scopes: ["b c"]}]`, "tools[0].scopes", scopesMessage),
 
 	"variable with two values":           badServer(`env: [{name: A, value: x, valueFrom: {secretKeyRef: {name: a, key: b}}}]`, "env", envBothMessage),
 	"variable from two sources":          badServer(`env: [{name: A, valueFrom: {secretKeyRef: {name: a, key: b}, fieldRef: {fieldPath: metadata.name}}}]`, "env", envSourceMessage),

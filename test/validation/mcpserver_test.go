@@ -48,6 +48,17 @@ func badTokens(difference, field, message string) refusal {
 	return badServer(string(text), "authorization."+field, message)
 }
 
+// badExchange is refused for its exchange of tokens, which differs from a good one.
+func badExchange(difference, field, message string) refusal {
+	exchange := read(`{tokenURL: "https://a.b/token", clientSecretRef: {name: a}, audience: a}`)
+	merge(exchange, read(difference))
+	text, err := yaml.Marshal(map[string]any{"tokenExchange": exchange})
+	if err != nil {
+		panic(fmt.Sprintf("writing an exchange: %v", err))
+	}
+	return badTokens(string(text), "tokenExchange"+field, message)
+}
+
 // badIssuer is refused for its one issuer, which differs from a good one.
 func badIssuer(difference, field, message string) refusal {
 	issuer := read(`{issuer: "https://a.b"}`)
