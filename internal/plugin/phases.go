@@ -42,8 +42,11 @@ func phaseRows(o object) []phaseRow {
 		if len(o.conditions) == 0 {
 			row.Verdict = verdictNotReached
 		}
-		if c := meta.FindStatusCondition(o.conditions, phases.ConditionOf(phase.name)); c != nil {
+		conditionType := phases.ConditionOf(phase.name)
+		if c := meta.FindStatusCondition(o.conditions, conditionType); c != nil {
 			row = phaseRow{phase.name, verdictOf(o, c), c.Reason, &c.LastTransitionTime, c.Message}
+		} else if conditionType == v1beta1.ConditionStoredContractReady {
+			continue // its condition is present only while it fails
 		}
 		rows = append(rows, row)
 	}

@@ -60,8 +60,8 @@ func (w *fixture) stored(g Gomega, name string) map[string]prober.ContractText {
 	return contracts
 }
 
-// definitionsOf are those of the items of a contract.
-func definitionsOf(text prober.ContractText) (all string) {
+// definitionsIn are those of the items of a contract.
+func definitionsIn(text prober.ContractText) (all string) {
 	for _, item := range text.Items {
 		all += string(item.Definition) + "\n"
 	}
@@ -92,7 +92,7 @@ func TestContractFollowsTheServer(t *testing.T) {
 	w.Eventually(func(g Gomega) {
 		stored := w.stored(g, "tools")
 		g.Expect(stored).To(HaveLen(1))
-		g.Expect(definitionsOf(stored["current"])).To(And(ContainSubstring(`"name":"one"`), ContainSubstring(`"inputSchema":{`)))
+		g.Expect(definitionsIn(stored["current"])).To(And(ContainSubstring(`"name":"one"`), ContainSubstring(`"inputSchema":{`)))
 	}).Should(Succeed())
 	versions := harness.Versions[*v1beta1.MCPServer](w, &v1beta1.MCPServerList{}, "tools")
 
@@ -112,8 +112,8 @@ func TestContractFollowsTheServer(t *testing.T) {
 
 	w.Eventually(func(g Gomega) {
 		stored := w.stored(g, "tools")
-		g.Expect(definitionsOf(stored["current"])).To(And(ContainSubstring(`"query"`), Not(ContainSubstring(`"name":"one"`))))
-		g.Expect(definitionsOf(stored["previous"])).To(ContainSubstring(`"name":"one"`))
+		g.Expect(definitionsIn(stored["current"])).To(And(ContainSubstring(`"query"`), Not(ContainSubstring(`"name":"one"`))))
+		g.Expect(definitionsIn(stored["previous"])).To(ContainSubstring(`"name":"one"`))
 	}).Should(Succeed())
 
 	// When others change the ConfigMap or delete it, then it has the contract again
