@@ -77,7 +77,7 @@ func TestInvalidPeersOfTheProxy(t *testing.T) {
 			flags := append([]string{"-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-peer-listen", "127.0.0.1:0", "-server-port", "8080", "-session-keys", t.TempDir()}, c.flags...)
 			cfg, err := parseProxy(flags, io.Discard)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(proxy(t.Context(), t.Context(), cfg, io.Discard)).To(MatchError(ContainSubstring(c.message)), fmt.Sprint(flags))
+			g.Expect(proxy(t.Context(), t.Context(), cfg, io.Discard, io.Discard)).To(MatchError(ContainSubstring(c.message)), fmt.Sprint(flags))
 		})
 	}
 }
