@@ -60,7 +60,7 @@ const (
 
 	// ReasonContractNotApproved: pods offer a contract that is not approved,
 	// with spec.contract.policy Pin. The message names what differs. Approve it
-	// with kubectl fixpoint mcp approve or spec.contract.digest, or correct the
+	// with kubectl fixpoint approve or spec.contract.digest, or correct the
 	// server.
 	ReasonContractNotApproved = "ContractNotApproved"
 

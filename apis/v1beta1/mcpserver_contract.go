@@ -8,7 +8,7 @@ const EventContractChanged = "ContractChanged"
 
 // AnnotationApprovedContract is the digest of the contract that pods may offer
 // under spec.contract.policy Pin, unless spec.contract.digest is set.
-// kubectl fixpoint mcp approve sets it.
+// kubectl fixpoint approve sets it.
 const AnnotationApprovedContract = "fixpoint.dev/approved-contract"
 
 // PodConditionContract is the type of the readiness gate of pods under
@@ -42,7 +42,7 @@ type MCPServerContract struct {
 	Policy MCPServerContractPolicy `json:"policy,omitempty"`
 
 	// digest is that of the approved contract, with policy Pin. Defaults to what
-	// kubectl fixpoint mcp approve has approved, or to the first contract.
+	// kubectl fixpoint approve has approved, or to the first contract.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{32}$')",message="digest must have 32 hexadecimal digits: use that of status.contract or status.pendingContract"

@@ -299,7 +299,7 @@ func pendingMessage(server *v1beta1.MCPServer, d contractDecision) string {
 	}
 	message += ". To approve it, "
 	if server.Spec.Contract.Digest == "" {
-		message += "run kubectl fixpoint mcp approve " + server.Name + " -n " + server.Namespace + ", or "
+		message += "run kubectl fixpoint approve mcp/" + server.Name + " -n " + server.Namespace + ", or "
 	}
 	return message + "set spec.contract.digest to " + d.pending.Digest
 }

@@ -18,12 +18,12 @@ const approveManager = "kubectl-fixpoint-approve"
 func newApprove(o *options) *cobra.Command {
 	var digest string
 	command := &cobra.Command{
-		Use:   "approve NAME [--digest DIGEST]",
+		Use:   "approve mcp/NAME [--digest DIGEST]",
 		Short: "Approve the contract that pods of an MCPServer offer, so that they take traffic.",
 		Long: "Approve the contract of status.pendingContract, with spec.contract.policy Pin: sets the annotation " + v1beta1.AnnotationApprovedContract + " to its digest, " +
 			"and prints how the contract differs from the previous one. Read the descriptions and schemas before, with kubectl fixpoint mcp contract NAME --diff, because agents act on them.\n\n" +
 			"If spec.contract.digest is set, it decides: change it instead.",
-		Example: "  kubectl fixpoint mcp approve tools\n  kubectl fixpoint mcp approve tools --digest 3f786850e387550fdab836ed7e6dc881",
+		Example: "  kubectl fixpoint approve mcp/tools\n  kubectl fixpoint approve mcp/tools --digest 3f786850e387550fdab836ed7e6dc881",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: o.completeServers,
 		RunE: func(command *cobra.Command, args []string) error {
 			return o.onServer(command.Context(), args[0], func(ctx context.Context, c *clients, server *v1beta1.MCPServer) error {
@@ -93,7 +93,7 @@ func pendingText(server *v1beta1.MCPServer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nWaiting for approval: %s\n", printable(pending.Digest))
 	writeChange(&b, pending.Change)
-	fmt.Fprintf(&b, "To read what differs, run kubectl fixpoint mcp contract %s -n %s --diff. To approve it, run kubectl fixpoint mcp approve %s -n %s.\n",
+	fmt.Fprintf(&b, "To read what differs, run kubectl fixpoint mcp contract %s -n %s --diff. To approve it, run kubectl fixpoint approve mcp/%s -n %s.\n",
 		server.Name, server.Namespace, server.Name, server.Namespace)
 	return b.String()
 }

@@ -63,7 +63,7 @@ func goldens(t *testing.T) map[string]golden {
 		"mcp-contract":          {"mcp contract tools", true, contractText(exampleContract(), now)},
 		"mcp-contract-diff":     {"mcp contract tools --diff", true, diffText(exampleDiff(), reachable(isPinned), true)},
 		"mcp-contract-pinned":   {"mcp contract tools", false, contractText(exampleContract(), now) + pendingText(reachable(isPinned))},
-		"mcp-approve":           {"mcp approve tools", true, approvalText(reachable(isPinned), "9f2c5e1ab0c4d7734d5ecbaa1f20c3e8")},
+		"approve":               {"approve mcp/tools", true, approvalText(reachable(isPinned), "9f2c5e1ab0c4d7734d5ecbaa1f20c3e8")},
 		"mcp-connect-protected": {"mcp connect tools", false, connectionText(connectionOf(reachable(isExternal, requiresTokens)))},
 		"mcp-connect-internal":  {"mcp connect tools", false, connectionText(connectionOf(reachable(hasToken)))},
 

@@ -16,8 +16,8 @@ import (
 
 // newMCP groups the commands for MCPServers alone.
 func newMCP(o *options) *cobra.Command {
-	command := &cobra.Command{Use: "mcp", Short: "Commands for MCPServers: approve, connect, contract."}
-	command.AddCommand(newApprove(o), newConnect(o), newContract(o))
+	command := &cobra.Command{Use: "mcp", Short: "Commands for MCPServers: connect, contract."}
+	command.AddCommand(newConnect(o), newContract(o))
 	return command
 }
 

@@ -79,7 +79,7 @@ func New(streams genericiooptions.IOStreams, more ...Command) *cobra.Command {
 	o.flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(
 		newStatus(o), newTree(o), newWhy(o), newPlan(o), newDrift(o), newBlame(o),
-		newSuspend(o), newResume(o), newReconcile(o), newAdopt(o), newRelease(o), newImport(o), newMCP(o), newReport(o), newVersion(o),
+		newSuspend(o), newResume(o), newReconcile(o), newAdopt(o), newRelease(o), newImport(o), newMCP(o), newApprove(o), newReport(o), newVersion(o),
 	)
 	for _, command := range more {
 		root.AddCommand(command(streams, o.flags))

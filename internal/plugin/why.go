@@ -331,7 +331,7 @@ func podProblem(pod *corev1.Pod) *problem {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == v1beta1.PodConditionContract && c.Status == corev1.ConditionFalse {
 			return &problem{v1beta1.ReasonContractNotApproved, "it offers a contract that is not approved, so it takes no traffic", func(namespace, _ string, o object) string {
-				return fmt.Sprintf("Run kubectl fixpoint mcp contract %s -n %s to see the difference, and kubectl fixpoint mcp approve %s -n %s to approve it", o.GetName(), namespace, o.GetName(), namespace)
+				return fmt.Sprintf("Run kubectl fixpoint mcp contract %s -n %s to see the difference, and kubectl fixpoint approve mcp/%s -n %s to approve it", o.GetName(), namespace, o.GetName(), namespace)
 			}}
 		}
 	}

@@ -34,7 +34,7 @@ func (w *fixture) readyPods(name string) []string {
 	return images
 }
 
-// approve sets the annotation, as kubectl fixpoint mcp approve does.
+// approve sets the annotation, as kubectl fixpoint approve does.
 func (w *fixture) approve(name, digest string) {
 	w.T.Helper()
 	live := harness.Read(w, name, &v1beta1.MCPServer{})

@@ -34,18 +34,18 @@ func TestApproveTheContractOfAServer(t *testing.T) {
 	w := newFixture(t)
 	const digest = "9f2c5e1ab0c4d7734d5ecbaa1f20c3e8"
 	w.createServer("tools", 1)
-	w.Expect(w.kubectlFixpoint("mcp", "approve", "tools").err).To(ContainSubstring("set spec.contract.policy to Pin"))
+	w.Expect(w.kubectlFixpoint("approve", "mcp/tools").err).To(ContainSubstring("set spec.contract.policy to Pin"))
 
 	live := harness.Read(w, "tools", &v1beta1.MCPServer{})
 	live.Spec.Contract, live.Spec.Protocol.Probe = &v1beta1.MCPServerContract{Policy: v1beta1.ContractPin}, ""
 	w.Expect(w.As("user").Update(w.Ctx, live)).To(Succeed())
-	w.Expect(w.kubectlFixpoint("mcp", "approve", "tools").err).To(ContainSubstring("waits for approval"))
+	w.Expect(w.kubectlFixpoint("approve", "mcp/tools").err).To(ContainSubstring("waits for approval"))
 
 	live.Status.PendingContract = &v1beta1.MCPServerPendingContract{
 		Digest: digest, Change: &v1beta1.MCPServerContractChange{Time: metav1.NewTime(time.Now()), Added: []string{"tool/search"}},
 	}
 	w.Expect(w.As("manager").Status().Update(w.Ctx, live, client.FieldOwner("manager"))).To(Succeed())
-	w.Expect(w.succeed("mcp", "approve", "mcpserver/tools")).To(HavePrefix("The contract " + digest + " of MCPServer "))
+	w.Expect(w.succeed("approve", "mcpserver/tools")).To(HavePrefix("The contract " + digest + " of MCPServer "))
 	w.Expect(harness.Read(w, "tools", &v1beta1.MCPServer{}).Annotations).To(HaveKeyWithValue(v1beta1.AnnotationApprovedContract, digest))
 
 	// Other commands leave the approval

@@ -16,7 +16,7 @@ type MCPServerContractApplyConfiguration struct {
 	// traffic whose contract is approved; or Disabled. Defaults to Observe.
 	Policy *apisv1beta1.MCPServerContractPolicy `json:"policy,omitempty"`
 	// digest is that of the approved contract, with policy Pin. Defaults to what
-	// kubectl fixpoint mcp approve has approved, or to the first contract.
+	// kubectl fixpoint approve has approved, or to the first contract.
 	Digest *string `json:"digest,omitempty"`
 	// allow are the tools that clients get; * stands for any characters.
 	// Defaults to all. At most 64.
