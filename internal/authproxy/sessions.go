@@ -183,11 +183,11 @@ func (p *Proxy) open(s session) (replica netip.AddrPort, own string, ok bool) {
 func (p *Proxy) sealed(response *http.Response) error {
 	own := response.Header.Get(headerSession)
 	s := sessionOf(response.Request)
-	switch {
-	case own == "":
+	switch own {
+	case "":
 		response.Header.Del(headerSession)
 		return nil
-	case own == s.own:
+	case s.own:
 		response.Header.Set(headerSession, s.sealed)
 		return nil
 	}

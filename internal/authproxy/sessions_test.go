@@ -332,7 +332,7 @@ func TestReplicaFailsAfterTheRequestWasSent(t *testing.T) {
 		served.Add(1)
 		panic(http.ErrAbortHandler)
 	}), func(o *Options) {
-		o.Sessions.Caller = func(r *http.Request) string {
+		o.Sessions.Caller = func(*http.Request) string {
 			select {
 			case <-abort: // the replica ends while it serves the forwarded request
 				served.Add(1)
@@ -495,17 +495,19 @@ func newNamedServer(name string) (*mcp.Server, http.Handler) {
 	mcp.AddTool(server, &mcp.Tool{Name: "name"}, func(_ context.Context, r *mcp.CallToolRequest, _ none) (*mcp.CallToolResult, none, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: name + " " + r.Extra.Header.Get(authorization.HeaderSubject)}}}, none{}, nil
 	})
-	mcp.AddTool(server, &mcp.Tool{Name: "roots"}, func(ctx context.Context, r *mcp.CallToolRequest, _ none) (*mcp.CallToolResult, none, error) {
+	mcp.AddTool(server, &mcp.Tool{Name: "ask"}, func(ctx context.Context, r *mcp.CallToolRequest, _ none) (*mcp.CallToolResult, none, error) {
 		for i := range 3 {
 			if err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1)}); err != nil {
 				return nil, none{}, err
 			}
 		}
-		roots, err := r.Session.ListRoots(ctx, nil)
+		answer, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "Who?", RequestedSchema: map[string]any{
+			"type": "object", "properties": map[string]any{"name": map[string]any{"type": "string"}},
+		}})
 		if err != nil {
 			return nil, none{}, err
 		}
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: roots.Roots[0].URI}}}, none{}, nil
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint(answer.Content["name"])}}}, none{}, nil
 	})
 	return server, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 }
@@ -519,12 +521,12 @@ func TestClientsOfTheSDKNeedNoAffinity(t *testing.T) {
 	keys := keysOf(t)
 	authorizer, token := newProtected(t)
 	protected := func(o *Options) { o.Protect, o.Sessions.Caller = authorizer.Protect, authorization.Caller }
-	any := &anyReplica{token: token("mcp"), other: &http.Transport{DisableKeepAlives: true}}
+	scattered := &anyReplica{token: token("mcp"), other: &http.Transport{DisableKeepAlives: true}}
 	var servers []*mcp.Server
 	for i := range replicas {
 		server, handler := newNamedServer(fmt.Sprint("replica-", i))
 		servers = append(servers, server)
-		any.replicas = append(any.replicas, newReplica(t, keys, handler, protected))
+		scattered.replicas = append(scattered.replicas, newReplica(t, keys, handler, protected))
 	}
 	open := func() (count int) {
 		for _, server := range servers {
@@ -540,14 +542,16 @@ func TestClientsOfTheSDKNeedNoAffinity(t *testing.T) {
 	for i := range sessions {
 		progress := make(chan float64, 3)
 		var once sync.Once
+		name := fmt.Sprint("client-", i)
 		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+			ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": name}}, nil
+			},
 			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { progress <- r.Params.Progress },
 			ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { once.Do(func() { notified.Add(1) }) },
 		})
-		root := fmt.Sprint("file:///", i)
-		client.AddRoots(&mcp.Root{URI: root})
 		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{
-			Endpoint: "http://any/mcp", HTTPClient: &http.Client{Transport: any},
+			Endpoint: "http://any/mcp", HTTPClient: &http.Client{Transport: scattered},
 		}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 		g.Expect(err).NotTo(HaveOccurred())
 		all = append(all, session)
@@ -560,10 +564,10 @@ func TestClientsOfTheSDKNeedNoAffinity(t *testing.T) {
 					t.Errorf("%s: %v %v", at, said, err)
 				}
 			}
-			params := &mcp.CallToolParams{Name: "roots"}
+			params := &mcp.CallToolParams{Name: "ask"}
 			params.SetProgressToken("p")
 			said, err := session.CallTool(t.Context(), params)
-			if err != nil || said.IsError || said.Content[0].(*mcp.TextContent).Text != root { //nolint:errcheck,forcetypeassert // a test
+			if err != nil || said.IsError || said.Content[0].(*mcp.TextContent).Text != name { //nolint:errcheck,forcetypeassert // a test
 				t.Errorf("%s: %v %v", at, said, err)
 			}
 			for i := range 3 {
