@@ -42,6 +42,17 @@ func (s *Server) blame(w http.ResponseWriter, r *http.Request, c *caller) error 
 	return nil
 }
 
+// contract is what an MCPServer offers.
+func (s *Server) contract(w http.ResponseWriter, r *http.Request, c *caller) error {
+	n := namedBy(r)
+	contract, err := c.values.Contract(r.Context(), n.resource, n.namespace, n.name)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, contract)
+	return nil
+}
+
 // act suspends, resumes or reconciles an object.
 func (s *Server) act(w http.ResponseWriter, r *http.Request, c *caller) error {
 	n, verb := namedBy(r), r.PathValue("verb")

@@ -175,6 +175,7 @@ func (s *Server) routes() http.Handler {
 	limited("GET "+object+"/plan", s.plan)
 	limited("POST "+object+"/plan", s.plan)
 	limited("GET "+object+"/blame", s.blame)
+	limited("GET "+object+"/contract", s.contract)
 	limited("POST "+object+"/{verb}", s.act)
 	signedIn(passedPath, s.pass)
 	open("/", func(_ http.ResponseWriter, r *http.Request) error {
@@ -263,6 +264,7 @@ const contents = `{"paths":{
 "/objects/{resource}/{namespace}/{name}":"GET: an object with phases, children and drifts; PUT: edit; DELETE: delete; dryRun=All",
 "/objects/{resource}/{namespace}/{name}/plan":"GET: what the manager would do now; POST: what it would do after an edit",
 "/objects/{resource}/{namespace}/{name}/blame":"the object with its field managers",
+"/objects/{resource}/{namespace}/{name}/contract":"what an MCPServer offers, and how that has changed",
 "/objects/{resource}/{namespace}/{name}/suspend":"POST; also resume and reconcile; {\"reason\":...}",
 "/cloud":"what the fake cloud holds",
 "/apis/fixpoint.dev/":"the API server, with your rights"

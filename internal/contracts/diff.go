@@ -209,3 +209,6 @@ func compareRest(from, to []string) (all []string) {
 	}
 	return append(append(all, marked("-", from[i:])...), marked("+", to[j:])...)
 }
+
+// Lines are the lines of a definition as YAML. They contain only characters that can be printed.
+func Lines(definition json.RawMessage) []string { return linesOf(definition) }

@@ -9,10 +9,10 @@ import { frame, now, route, say } from "./state.ts";
 import { keyOf, rows } from "./store.ts";
 import { absolute, counted, duration, parseTime, title, words } from "./text.ts";
 import { timeline, type PhaseState, type Step } from "./timeline.ts";
-import type { Action, BlameLine, Condition, Details, KubeEvent, Plan, Row, TreeNode } from "./types.ts";
+import type { Action, BlameLine, Condition, Contract, Details, KubeEvent, Plan, Row, TreeNode } from "./types.ts";
 import { Age, DiffLines, Empty, Failure, Loading, Mark, readyTone, Ref, State, useLoad, useOnChange } from "./ui.tsx";
 
-const tabs: [id: string, text: string][] = [["", "Overview"], ["events", "Events"], ["drifts", "Drifts"], ["plan", "Plan"], ["yaml", "YAML"]];
+const tabs: [id: string, text: string][] = [["", "Overview"], ["events", "Events"], ["drifts", "Drifts"], ["contract", "Contract"], ["plan", "Plan"], ["yaml", "YAML"]];
 
 const phaseTones = { done: "good", waiting: "wait", stalled: "bad", blocked: "none", unknown: "none" } as const;
 const phaseWords: Record<PhaseState, string> = { done: "Done", waiting: "Waiting", stalled: "Stalled", blocked: "Blocked", unknown: "Not reached" };
@@ -277,6 +277,76 @@ function PlanTab({ path, row }: { path: string; row: Row }) {
   );
 }
 
+/** What an MCPServer offers. Its text is that of the server, and is not trusted: it is only ever shown as text. */
+function ContractTab({ path, row }: { path: string; row: Row }) {
+  const { data, error, reload } = useLoad<Contract>(`${path}/contract`);
+  useOnChange(row.resourceVersion, 1000, reload);
+  if (error && !data) return <Failure error={error} retry={reload} />;
+  if (!data) return <Loading />;
+  return (
+    <>
+      {data.pending && (
+        <section aria-labelledby="pending">
+          <h2 id="pending">Waiting for approval</h2>
+          <p>
+            <Mark tone="wait" /> Pods offer the contract <code>{data.pending}</code>, and take no traffic until it is approved:
+          </p>
+          {data.changes && data.changes.length > 0 && (
+            <ul class="notes">
+              {data.changes.map((change) => (
+                <li key={change}>{change}</li>
+              ))}
+            </ul>
+          )}
+          <p>
+            <code>{data.approve}</code>
+          </p>
+        </section>
+      )}
+      {data.diff && (
+        <section aria-labelledby="contract-diff">
+          <h2 id="contract-diff">{data.pending && data.to === data.pending ? "What would change" : "What has changed"}</h2>
+          <p class="muted">
+            From <code>{data.from}</code> to <code>{data.to}</code>
+            {data.lastChange && data.to === data.digest && (
+              <>
+                , <Age time={data.lastChange.time} suffix=" ago" />
+              </>
+            )}
+          </p>
+          {data.diff.map((item) => (
+            <div key={`${item.kind}/${item.name}`}>
+              <h3>
+                {words(item.kind)} {item.name}: {item.change}
+              </h3>
+              <DiffLines lines={(item.lines ?? []).map((line) => ({ sign: line[0] === "+" || line[0] === "-" ? line[0] : " ", text: line === "@@" ? "…" : line.slice(1) }))} />
+            </div>
+          ))}
+        </section>
+      )}
+      <section aria-labelledby="contract">
+        <h2 id="contract">Tools, prompts and resource templates</h2>
+        {data.note && <p class="muted">{data.note}</p>}
+        {data.digest && (
+          <p class="muted">
+            Contract <code>{data.digest}</code>
+          </p>
+        )}
+        {data.digest && data.items.length === 0 && <Empty>The server offers none.</Empty>}
+        {data.items.map((item, i) => (
+          <details key={`${item.kind}/${item.name}/${i}`}>
+            <summary>
+              {words(item.kind)} <b>{item.name}</b> <code class="muted">{item.digest}</code>
+            </summary>
+            {item.lines ? <DiffLines lines={item.lines.map((text) => ({ sign: " ", text }))} /> : <p class="muted">The definition is not stored.</p>}
+          </details>
+        ))}
+        {data.omitted ? <p class="muted">Not listed: {data.omitted} more.</p> : null}
+      </section>
+    </>
+  );
+}
+
 function Blame({ path, row }: { path: string; row: Row }) {
   const { data, error, reload } = useLoad<{ lines?: BlameLine[] }>(`${path}/blame`);
   const [lit, setLit] = useState("");
@@ -457,7 +527,7 @@ export function ObjectView({ resource, namespace, name }: { resource: string; na
       <Heading details={data} row={row} path={path} reload={reload} />
       {error && <Failure error={error} retry={reload} />}
       <nav class="tabs" aria-label="Parts of the object">
-        {tabs.map(([id, text]) => (
+        {tabs.filter(([id]) => id !== "contract" || row.kind === "MCPServer").map(([id, text]) => (
           <a key={id} href={format([resource, namespace, name], { tab: id })} aria-current={id === tab ? "page" : undefined}>
             {text}
             {id === "drifts" && row.drifts > 0 && (
@@ -474,6 +544,7 @@ export function ObjectView({ resource, namespace, name }: { resource: string; na
       {tab === "events" && <Events row={row} />}
       {tab === "drifts" && (data ? <DriftTable drifts={data.drifts ?? []} single /> : <Loading />)}
       {tab === "plan" && <PlanTab path={path} row={row} />}
+      {tab === "contract" && <ContractTab path={path} row={row} />}
       {tab === "yaml" && <Blame path={path} row={row} />}
     </main>
   );

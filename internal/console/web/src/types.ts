@@ -118,6 +118,20 @@ export interface BlameLine {
   time: string;
 }
 
+export interface Contract {
+  digest?: string;
+  items: { kind: string; name: string; digest?: string; lines?: string[] }[];
+  omitted?: number;
+  lastChange?: { time: string };
+  pending?: string;
+  changes?: string[];
+  approve?: string;
+  from?: string;
+  to?: string;
+  diff?: { kind: string; name: string; change: string; lines?: string[] }[];
+  note?: string;
+}
+
 export interface KubeEvent extends Reference {
   type: string;
   reason: string;
