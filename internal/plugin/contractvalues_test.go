@@ -17,7 +17,7 @@ func TestContractValues(t *testing.T) {
 	g.Expect(values.Items[1].Name).To(Equal("search"))
 	g.Expect(values.Items[1].Lines).To(ContainElement("name: search"))
 	g.Expect(values.Items[0].Lines).To(BeEmpty(), "it is not stored")
-	g.Expect(values.Approve).To(Equal("kubectl fixpoint mcp approve tools -n agents --digest 9f2c5e1ab0c4d7734d5ecbaa1f20c3e8"))
+	g.Expect(values.Approve).To(Equal("kubectl fixpoint approve mcp/tools -n agents --digest 9f2c5e1ab0c4d7734d5ecbaa1f20c3e8"))
 	g.Expect(values.Changes).To(Equal([]string{"other description: tool/search", "added: tool/delete_all"}))
 	g.Expect(values.Diff).To(HaveLen(2))
 	g.Expect(values.Note).To(BeEmpty())
