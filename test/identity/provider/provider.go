@@ -19,7 +19,8 @@ import (
 
 const (
 	// ClientID is the client of users, which has no secret.
-	ClientID    = "mcp-client"
+	ClientID = "mcp-client"
+	// RedirectURL is where it is redirected to.
 	RedirectURL = "http://localhost/callback"
 	// ServerID is the client of the MCP server, which may exchange tokens for ServerAudience.
 	ServerID       = "tools"
@@ -83,8 +84,10 @@ type request struct {
 	resource string
 }
 
+// GetAudience implements op.AuthRequest.
 func (r *request) GetAudience() []string { return []string{r.resource} }
 
+// CreateAuthRequest implements op.Storage.
 func (p *provider) CreateAuthRequest(ctx context.Context, in *oidc.AuthRequest, user string) (op.AuthRequest, error) {
 	made, err := p.Storage.CreateAuthRequest(ctx, in, user)
 	if err == nil {
@@ -94,6 +97,7 @@ func (p *provider) CreateAuthRequest(ctx context.Context, in *oidc.AuthRequest, 
 	return made, err
 }
 
+// AuthRequestByCode implements op.Storage.
 func (p *provider) AuthRequestByCode(ctx context.Context, code string) (op.AuthRequest, error) {
 	made, err := p.Storage.AuthRequestByCode(ctx, code)
 	if err != nil {
@@ -108,9 +112,13 @@ func (p *provider) AuthRequestByCode(ctx context.Context, code string) (op.AuthR
 // client gets JWTs, with any scope.
 type client struct{ op.Client }
 
+// AccessTokenType implements op.Client.
 func (client) AccessTokenType() op.AccessTokenType { return op.AccessTokenTypeJWT }
-func (client) IsScopeAllowed(string) bool          { return true }
 
+// IsScopeAllowed implements op.Client.
+func (client) IsScopeAllowed(string) bool { return true }
+
+// GetClientByClientID implements op.Storage.
 func (p *provider) GetClientByClientID(ctx context.Context, id string) (op.Client, error) {
 	known, err := p.Storage.GetClientByClientID(ctx, id)
 	if err != nil {
@@ -119,6 +127,7 @@ func (p *provider) GetClientByClientID(ctx context.Context, id string) (op.Clien
 	return client{known}, nil
 }
 
+// GetPrivateClaimsFromScopes implements op.Storage.
 func (p *provider) GetPrivateClaimsFromScopes(_ context.Context, _, _ string, scopes []string) (map[string]any, error) {
 	return map[string]any{"scope": strings.Join(scopes, " ")}, nil
 }
@@ -150,6 +159,7 @@ func (p *provider) ValidateTokenExchangeRequest(_ context.Context, r op.TokenExc
 	return nil
 }
 
+// GetPrivateClaimsFromTokenExchangeRequest implements op.TokenExchangeStorage.
 func (p *provider) GetPrivateClaimsFromTokenExchangeRequest(_ context.Context, r op.TokenExchangeRequest) (map[string]any, error) {
 	return map[string]any{"scope": strings.Join(r.GetScopes(), " "), "act": map[string]any{"sub": r.GetClientID()}}, nil
 }
