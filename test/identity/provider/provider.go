@@ -22,8 +22,9 @@ const (
 	ClientID = "mcp-client"
 	// RedirectURL is where it is redirected to.
 	RedirectURL = "http://localhost/callback"
-	// ServerID is the client of the MCP server, which may exchange tokens for ServerAudience.
+	// ServerID is the client of the MCP server.
 	ServerID       = "tools"
+	// ServerAudience is what it may exchange tokens for.
 	ServerAudience = "orders"
 	// User and Password are those of a user.
 	User     = "test-user@localhost"
