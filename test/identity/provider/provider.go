@@ -23,11 +23,12 @@ const (
 	// RedirectURL is where it is redirected to.
 	RedirectURL = "http://localhost/callback"
 	// ServerID is the client of the MCP server.
-	ServerID       = "tools"
+	ServerID = "tools"
 	// ServerAudience is what it may exchange tokens for.
 	ServerAudience = "orders"
-	// User and Password are those of a user.
-	User     = "test-user@localhost"
+	// User is a user.
+	User = "test-user@localhost"
+	// Password is that of User.
 	Password = "verysecure"
 )
 
