@@ -19,13 +19,16 @@ import (
 
 const (
 	// ClientID is the client of users, which has no secret.
-	ClientID    = "mcp-client"
+	ClientID = "mcp-client"
+	// RedirectURL is where it is redirected to.
 	RedirectURL = "http://localhost/callback"
-	// ServerID is the client of the MCP server, which may exchange tokens for ServerAudience.
-	ServerID       = "tools"
+	// ServerID is the client of the MCP server.
+	ServerID = "tools"
+	// ServerAudience is what it may exchange tokens for.
 	ServerAudience = "orders"
-	// User and Password are those of a user.
-	User     = "test-user@localhost"
+	// User is a user.
+	User = "test-user@localhost"
+	// Password is that of User.
 	Password = "verysecure"
 )
 
@@ -83,8 +86,10 @@ type request struct {
 	resource string
 }
 
+// GetAudience implements op.AuthRequest.
 func (r *request) GetAudience() []string { return []string{r.resource} }
 
+// CreateAuthRequest implements op.Storage.
 func (p *provider) CreateAuthRequest(ctx context.Context, in *oidc.AuthRequest, user string) (op.AuthRequest, error) {
 	made, err := p.Storage.CreateAuthRequest(ctx, in, user)
 	if err == nil {
@@ -94,6 +99,7 @@ func (p *provider) CreateAuthRequest(ctx context.Context, in *oidc.AuthRequest, 
 	return made, err
 }
 
+// AuthRequestByCode implements op.Storage.
 func (p *provider) AuthRequestByCode(ctx context.Context, code string) (op.AuthRequest, error) {
 	made, err := p.Storage.AuthRequestByCode(ctx, code)
 	if err != nil {
@@ -108,9 +114,13 @@ func (p *provider) AuthRequestByCode(ctx context.Context, code string) (op.AuthR
 // client gets JWTs, with any scope.
 type client struct{ op.Client }
 
+// AccessTokenType implements op.Client.
 func (client) AccessTokenType() op.AccessTokenType { return op.AccessTokenTypeJWT }
-func (client) IsScopeAllowed(string) bool          { return true }
 
+// IsScopeAllowed implements op.Client.
+func (client) IsScopeAllowed(string) bool { return true }
+
+// GetClientByClientID implements op.Storage.
 func (p *provider) GetClientByClientID(ctx context.Context, id string) (op.Client, error) {
 	known, err := p.Storage.GetClientByClientID(ctx, id)
 	if err != nil {
@@ -119,6 +129,7 @@ func (p *provider) GetClientByClientID(ctx context.Context, id string) (op.Clien
 	return client{known}, nil
 }
 
+// GetPrivateClaimsFromScopes implements op.Storage.
 func (p *provider) GetPrivateClaimsFromScopes(_ context.Context, _, _ string, scopes []string) (map[string]any, error) {
 	return map[string]any{"scope": strings.Join(scopes, " ")}, nil
 }
@@ -150,6 +161,7 @@ func (p *provider) ValidateTokenExchangeRequest(_ context.Context, r op.TokenExc
 	return nil
 }
 
+// GetPrivateClaimsFromTokenExchangeRequest implements op.TokenExchangeStorage.
 func (p *provider) GetPrivateClaimsFromTokenExchangeRequest(_ context.Context, r op.TokenExchangeRequest) (map[string]any, error) {
 	return map[string]any{"scope": strings.Join(r.GetScopes(), " "), "act": map[string]any{"sub": r.GetClientID()}}, nil
 }
