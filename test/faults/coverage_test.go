@@ -40,7 +40,7 @@ func TestScenariosConfigureEveryPhase(t *testing.T) {
 			}
 			for _, phase := range faults.PhaseNames(kind) {
 				if phases.ConditionOf(phase) == v1beta1.ConditionStoredContractReady { // present only while it fails
-					g.Expect(baselineOf(t, scenarioOf(kind, "create-pinned")).Then.Objects).To(HaveKey("ConfigMap/web" + v1beta1.ContractSuffix))
+					g.Expect(baselineOf(t, createAll(kind)).Then.Objects).To(HaveKey("ConfigMap/web" + v1beta1.ContractSuffix))
 					continue
 				}
 				reason := ".status.conditions[" + phases.ConditionOf(phase) + "].reason"
