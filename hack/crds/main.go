@@ -3,8 +3,8 @@
 //   - Objects of several versions need the webhook of the manager. Without it, the API server would drop the fields
 //     that only one version has. The name and the namespace of the Service depend on the installation: config/default
 //     and the chart replace them.
-//   - The deprecated version does not describe the fields of types of Kubernetes a second time: kubectl apply without
-//     --server-side keeps a definition in an annotation, which is limited to 256 KiB.
+//   - The deprecated version describes only the fields of spec and status, and not what is in them a second time:
+//     kubectl apply without --server-side keeps a definition in an annotation, which is limited to 256 KiB.
 //   - The quantity pattern of controller-gen accepts values that cannot be parsed, such as 1e1.5, and values that take
 //     hours to parse, such as 1e-999999999. One object with such a value would block the watch of a manager for all
 //     objects of the kind.
@@ -13,7 +13,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/utils/ptr"
@@ -25,8 +24,8 @@ const (
 	readable = `^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$`
 )
 
-// borrowed are the fields whose types are those of Kubernetes.
-var borrowed = []string{"env", "envFrom", "resources", "podSecurityContext", "containerSecurityContext", "affinity", "tolerations", "topologySpreadConstraints", "from", "to"}
+// describedDepth is the depth of the fields of spec and status.
+const describedDepth = 2
 
 func main() {
 	for _, file := range os.Args[1:] {
@@ -55,7 +54,7 @@ func complete(file string) error {
 		version := &definition.Spec.Versions[i]
 		replaceQuantities(version.Schema.OpenAPIV3Schema)
 		if version.Deprecated {
-			shorten(version.Schema.OpenAPIV3Schema, false)
+			shorten(version.Schema.OpenAPIV3Schema, 0)
 		}
 	}
 	spec, _ := fields["spec"].(map[string]any)
@@ -100,12 +99,12 @@ func replaceQuantities(schema *apiextensionsv1.JSONSchemaProps) {
 	children(schema, func(_ string, child *apiextensionsv1.JSONSchemaProps) { replaceQuantities(child) })
 }
 
-// shorten drops the descriptions within borrowed types.
-func shorten(schema *apiextensionsv1.JSONSchemaProps, within bool) {
-	children(schema, func(name string, child *apiextensionsv1.JSONSchemaProps) {
-		if within {
+// shorten drops the descriptions below the fields of spec and status.
+func shorten(schema *apiextensionsv1.JSONSchemaProps, depth int) {
+	children(schema, func(_ string, child *apiextensionsv1.JSONSchemaProps) {
+		if depth >= describedDepth {
 			child.Description = ""
 		}
-		shorten(child, within || slices.Contains(borrowed, name))
+		shorten(child, depth+1)
 	})
 }

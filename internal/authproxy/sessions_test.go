@@ -96,6 +96,9 @@ func (r reply) session() string { return r.Header.Get(headerSession) }
 func (w *replica) send(method, path, body string, headers ...string) reply {
 	request, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
 	w.Expect(err).NotTo(HaveOccurred())
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Add(headers[i], headers[i+1])
 	}
