@@ -92,7 +92,8 @@ func fieldOf(schema apiextensionsv1.JSONSchemaProps, path string) bool {
 // undescribed are the fields without a description, and count is the number of all. In a deprecated version, only those of
 // spec and status have one.
 func undescribed(schema apiextensionsv1.JSONSchemaProps, path string, deprecated bool) (missing []string, count int) {
-	if schema.Description == "" && !(deprecated && strings.Count(path, ".") > describedDepth) {
+	depth := strings.Count(path, ".") + strings.Count(path, "[]")
+	if schema.Description == "" && (!deprecated || depth <= describedDepth) {
 		missing = append(missing, path)
 	}
 	count = 1

@@ -13,7 +13,7 @@ import (
 // Contract is a contract in full.
 type Contract struct {
 	Digest string `json:"digest"`
-	// Verified is true if no item is left out, and the items have the digest.
+	// Verified is true if no item is omitted, and the items have the digest.
 	Verified bool `json:"verified"`
 	prober.ContractText
 }
