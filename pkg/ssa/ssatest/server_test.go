@@ -126,6 +126,19 @@ func TestServerSideApplyKeepsManagedFields(t *testing.T) {
 	g.Expect(err).To(HaveOccurred())
 }
 
+// Numbers that an apply repeats are those that are stored, so that a change of metadata alone is no new generation.
+func TestApplyOfMetadataKeepsTheGeneration(t *testing.T) {
+	g, server := NewWithT(t), newServer(ssatest.Options{})
+	g.Expect(server.Create(ctx, deployment("web", 1))).To(Succeed())
+	d := deployment("web", 1)
+	for _, label := range []string{"a", "b"} {
+		document := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","labels":{"of":"` + label + `"}},"spec":{"replicas":1}}`
+		g.Expect(apply(server, d, "one", document, client.ForceOwnership)).To(Succeed())
+		g.Expect(d.Labels).To(HaveKeyWithValue("of", label))
+		g.Expect(d.Generation).To(Equal(int64(1)))
+	}
+}
+
 func TestApplyPreconditions(t *testing.T) {
 	server, live := newServer(ssatest.Options{}), configMap("live", nil)
 	NewWithT(t).Expect(server.Create(ctx, live)).To(Succeed())

@@ -2,7 +2,6 @@ package ssatest
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -92,6 +92,7 @@ func (s *Server) decode(stored *unstructured.Unstructured, into client.Object) e
 // apply is a Server-Side Apply of a document.
 func (s *Server) apply(call Call, live *unstructured.Unstructured, raw []byte, options *client.PatchOptions) (*unstructured.Unstructured, error) {
 	configuration := &unstructured.Unstructured{}
+	// Numbers are integers where they can be, as in what is stored.
 	if err := json.Unmarshal(raw, &configuration.Object); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
