@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httputil"
@@ -23,6 +24,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/console"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -86,6 +88,7 @@ func TestEachViewShowsTheClusterAndIsAccessible(t *testing.T) {
 		{hash: "#/fleet?q=nothing-matches", sees: []string{"No object matches"}},
 		{hash: hashOf("appservices", w.Namespace, "web", ""), sees: []string{"Dependencies", "Config", "Pre deploy", "Deployment", "Done", "ReplicaSet", "fixpoint-appservice", "ServiceReady", "Not configured"}},
 		{hash: hashOf("mcpservers", w.Namespace, "tools", ""), sees: []string{"Dependencies", "Waiting", "absent", "Blocked"}},
+		{hash: hashOf("mcpservers", w.Namespace, "tools", "contract"), sees: []string{"Tools, prompts and resource templates", "There is no contract"}},
 		{hash: hashOf("securestorages", w.Namespace, "invoices", ""), sees: []string{"Storage account", "Key access", "Encryption", "Done", "Export", "Account keys", "Not configured"}},
 		{hash: hashOf("appservices", w.Namespace, "web", "events"), sees: []string{"Drift corrected", "kubectl-scale changed .spec.replicas"}},
 		{hash: hashOf("appservices", w.Namespace, "web", "drifts"), sees: []string{"spec.replicas", "kubectl-scale", "Reverted"}},
@@ -260,6 +263,13 @@ func TestTextsOfUsersAreNeverHTML(t *testing.T) {
 	b.click("Edit")
 	b.Eventually(func() string { return evaluate[string](b, `document.querySelector(".editor")?.value ?? ""`) }, browserTime).Should(ContainSubstring("<img src=x"))
 	safe()
+	evaluate[bool](b, `document.querySelector("dialog[open]")?.close(); true`)
+	b.show(hashOf("mcpservers", w.Namespace, w.hostileContract(), "contract"))
+	for _, text := range []string{"Waiting for approval", "kubectl fixpoint approve mcp/tools", "What would change", ": other description", "description: '" + hostile} {
+		b.sees(text)
+	}
+	safe()
+	b.Expect(b.violations()).To(BeEmpty())
 	escaped := url.PathEscape(hostile)
 	for _, hash := range []string{"#/fleet?q=" + escaped, "#/" + escaped, "#/appservices/" + escaped + "/" + escaped, "#/drifts?manager=" + escaped, "#/kinds?q=" + escaped} {
 		evaluate[bool](b, `document.querySelector("dialog[open]")?.close(); true`)
@@ -271,6 +281,34 @@ func TestTextsOfUsersAreNeverHTML(t *testing.T) {
 	b.do(chromedp.Navigate(s.url + "/?" + escaped))
 	b.sees("Live")
 	safe()
+}
+
+// hostileContract creates an MCPServer whose contracts are hostile, and returns its name.
+func (w *fixture) hostileContract() string {
+	w.T.Helper()
+	const approved, pending = "3f786850e387550fdab836ed7e6dc881", "9f2c5e1ab0c4d7734d5ecbaa1f20c3e8"
+	tools := &v1beta1.MCPServer{ObjectMeta: metav1.ObjectMeta{Name: "tools", Namespace: w.Namespace}}
+	tools.Spec.Image, tools.Spec.Contract = "registry.test/tools:1", &v1beta1.MCPServerContract{Policy: v1beta1.ContractPin}
+	w.Expect(w.As("kubectl").Create(w.Ctx, tools)).To(Succeed())
+	item := v1beta1.MCPServerContractItem{Kind: "tool", Name: hostile, Digest: approved}
+	tools.Status.Contract = &v1beta1.MCPServerContractStatus{Digest: approved, Items: []v1beta1.MCPServerContractItem{item}}
+	tools.Status.PendingContract = &v1beta1.MCPServerPendingContract{Digest: pending, Change: &v1beta1.MCPServerContractChange{Time: metav1.Now(), DescriptionChanged: []string{"tool/" + hostile}}}
+	w.Expect(w.Suite.API.Status().Update(w.Ctx, tools)).To(Succeed())
+	text := func(description string) string {
+		definition, err := json.Marshal(map[string]string{"name": hostile, "description": description})
+		w.Expect(err).NotTo(HaveOccurred())
+		all, err := json.Marshal(prober.ContractText{Items: []prober.TextItem{{Kind: prober.Tool, Name: hostile, Definition: definition}}})
+		w.Expect(err).NotTo(HaveOccurred())
+		return string(all)
+	}
+	stored := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "tools" + v1beta1.ContractSuffix, Namespace: w.Namespace, OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(tools, v1beta1.SchemeGroupVersion.WithKind("MCPServer")),
+		}},
+		Data: map[string]string{v1beta1.ContractKeyCurrent + approved: text("Reads."), v1beta1.ContractKeyPending + pending: text(hostile)},
+	}
+	w.Expect(w.Suite.API.Create(w.Ctx, stored)).To(Succeed())
+	return tools.Name
 }
 
 func TestKeyboardReachesEverything(t *testing.T) {
