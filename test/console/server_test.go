@@ -141,18 +141,19 @@ func TestManyWindowsShareOneWatchOfEachKind(t *testing.T) {
 	w.Consistently(func() cluster.Requests { return w.requestsOf(user) }, "3s").Should(HaveLen(len(before)), "no request at rest")
 	var watches []string
 	for _, r := range before {
-		if r.Verb == "watch" {
+		if r.Verb == "watch" && r.Code != http.StatusTooManyRequests { // an API server that has just started refuses some
 			watches = append(watches, r.Resource)
 		}
 	}
 	w.Expect(watches).To(ConsistOf("appservices", "mcpservers", "securestorages"), "%s", before)
-	w.Expect(len(before)-len(watches)).To(BeNumerically("<=", 1+3), "who the user is, and at most one list of each kind: %s", before)
+	others := before.Where(func(r cluster.Request) bool { return r.Verb != "watch" })
+	w.Expect(len(others)).To(BeNumerically("<=", 1+3), "who the user is, and at most one list of each kind: %s", before)
 
 	w.createApp("web")
 	for _, one := range opened {
 		w.Eventually(one.objects).Should(ContainElement(w.Namespace + "/web"))
 	}
-	t.Logf("%d windows: %d watches, %d other requests", len(opened), len(watches), len(before)-len(watches))
+	t.Logf("%d windows: %d watches, %d other requests", len(opened), len(watches), len(others))
 }
 
 func TestStreamResumesWithoutAGap(t *testing.T) {
