@@ -47,7 +47,8 @@ func (w *fixture) contractEvents(name string) []string {
 
 // stored are the contracts in the ConfigMap, by the part of their keys before the digest.
 func (w *fixture) stored(g Gomega, name string) map[string]prober.ContractText {
-	live := harness.Read(w, name+v1beta1.ContractSuffix, &corev1.ConfigMap{})
+	live := &corev1.ConfigMap{}
+	g.Expect(w.Suite.API.Get(w.Ctx, w.Key(name+v1beta1.ContractSuffix), live)).To(Succeed())
 	g.Expect(live.OwnerReferences).To(ConsistOf(And(HaveField("Kind", "MCPServer"), HaveField("Name", name))))
 	contracts := map[string]prober.ContractText{}
 	for key, value := range live.Data {
