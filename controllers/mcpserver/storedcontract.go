@@ -174,6 +174,9 @@ func (p storedContractPhase) Declare(scheme *runtime.Scheme) (phases.Declaration
 		if err != nil || verdict != nil {
 			return verdict, err
 		}
+		// Nothing waits for the ConfigMap when its owner is deleted. Right after an upgrade of the definitions, the API server
+		// refuses references that block, because it does not know the new version of the owner yet.
+		r.Reference.BlockOwnerDeletion = nil
 		return withoutCondition(next(ctx, r))
 	}
 	d.Observe = func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {

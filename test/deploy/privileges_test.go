@@ -525,12 +525,12 @@ spec: {image: "registry.test/web:1", replicas: 2}
 apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools}
-spec: {image: "registry.test/tools:1", transport: streamable-http}
+spec: {image: "registry.test/tools:1", transport: streamable-http, contract: {policy: Disabled}}
 ---
 apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: routed}
-spec: {image: "registry.test/tools:1", transport: streamable-http}
+spec: {image: "registry.test/tools:1", transport: streamable-http, contract: {policy: Disabled}}
 `))
 	// A write for a spec that has just been edited reads the object itself.
 	w.run("-n", place, "patch", "securestorage", "invoices", "--type=merge", "-p", `{"spec":{"tags":{"team":"billing"}}}`)
