@@ -34,9 +34,12 @@ fuzz() {
 	local package=$1 binary=$2 target=$3 corpus=$PWD/bin/fuzz/corpus output
 	cd "$package"
 	if ! output=$("$binary" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$time" -test.fuzzminimizetime 100x -test.fuzzcachedir "$corpus" -test.parallel 1 2>&1); then
-		echo "$output"
-		echo "$package $target: FAILED" >&2
-		return 1
+		# Before version 1.27, Go may report the end of the time as a failure (go.dev/issue/75804), without an input.
+		if [[ $(grep -A 1 '^--- FAIL: ' <<<"$output" | tail -n 1) != '    context deadline exceeded' ]]; then
+			echo "$output"
+			echo "$package $target: FAILED" >&2
+			return 1
+		fi
 	fi
 	echo "$package $target: $(grep '^fuzz: ' <<<"$output" | tail -n 1)"
 }
