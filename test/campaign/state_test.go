@@ -186,6 +186,7 @@ func (s state) removeHistory(live *unstructured.Unstructured) {
 	if policy, _ := specs.Get(live.Object, specs.Path{"spec", "contract", "policy"}); policy == string(v1beta1.ContractPin) {
 		specs.Remove(own, specs.Path{"status", "contract"})
 		specs.Remove(own, specs.Path{"managers", "fixpoint-mcpserver Apply status", "f:status", "f:contract"})
+		delete(s, "ConfigMap "+live.GetName()+v1beta1.ContractSuffix) // with that contract in full
 	}
 	_, hasHook := specs.Get(live.Object, specs.Path{"spec", "hooks", "preDeploy"})
 	const manager = "fixpoint-appservice Apply status"
