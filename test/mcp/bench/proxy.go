@@ -31,8 +31,8 @@ const (
 	barProxyP50     = 300 * time.Microsecond
 	barProxyP99     = 2 * time.Millisecond
 	barPerSecond    = 5000
-	barProxyMemory  = 20 << 10 // KiB
-	forwardedFactor = 2        // times the bars of the proxy
+	barProxyMemory  = 20_000_000 >> 10 // KiB
+	forwardedFactor = 2                // times the bars of the proxy
 )
 
 // Paths of the played server: one with sessions or without by the version of the client, and a minimal one for load.
@@ -274,7 +274,7 @@ func proxyMemory(ctx context.Context, b *behind, sessions int) ([]row, error) {
 		limit     int
 		open      func(context.Context, *http.Client, string) error
 	}{
-		{"each with an idle connection", "≤ 20 MiB", barProxyMemory, callOnce},
+		{"each with an idle connection", "≤ 20 MB (19.1 MiB)", barProxyMemory, callOnce},
 		{"each with an open stream and an idle connection", "", 0, openSession},
 	} {
 		for range sessions {
