@@ -40,6 +40,8 @@ func TestProxiesForwardSessions(t *testing.T) {
 		g.Expect(found).NotTo(BeEmpty(), out.String())
 		return "http://" + found[1], func() {
 			g.Expect(cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
+			// Two signals at the same time count as one.
+			g.Eventually(out.String, testTimeout).Should(ContainSubstring(`"msg":"Draining"`))
 			g.Expect(cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
 			g.Expect(cmd.Wait()).To(Succeed(), out.String())
 		}

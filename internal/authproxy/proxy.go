@@ -24,6 +24,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
 	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
+	"github.com/fixpoint-dev/fixpoint/internal/streams"
 )
 
 // Paths of the administrative endpoints.
@@ -37,8 +38,6 @@ const (
 	// idleConnection is how long a connection to the server is kept. Some servers close idle ones after two seconds, and
 	// a request that is sent at that moment would fail.
 	idleConnection = time.Second
-	// keepAlive is how long an idle connection of a client stays open.
-	keepAlive = 2 * time.Minute
 	// lastRequestTime is the time, while draining, for a last request on kept connections.
 	lastRequestTime = 3 * time.Second
 	// closeGrace is the time to send completed responses after the drain.
@@ -79,6 +78,7 @@ type Proxy struct {
 	params    *bridge.ParamChecker
 	handler   http.Handler
 	metrics   http.Handler
+	streams   *streams.Group
 	// peers and peerHandler are nil without Options.Sessions.
 	peers       *peers.Peers
 	peerHandler http.Handler
@@ -94,35 +94,40 @@ func New(opts Options) (*Proxy, error) {
 		opts.MaxMessageBytes = bridge.DefaultOptions().MaxMessageBytes
 	}
 	p := &Proxy{
-		opts: opts, upstream: newUpstream(opts.Port, opts.AllowsHost), metrics: newMetrics(opts.Collectors),
+		opts: opts, upstream: newUpstream(opts.Port, opts.AllowsHost),
 		transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			MaxIdleConnsPerHost: 64,
 			IdleConnTimeout:     idleConnection,
 			DisableCompression:  true, // so that the encoding is what client and server agree on
 		},
+		streams:  streams.NewGroup(opts.Log),
 		messages: requestbody.NewReader(opts.MaxMessageBytes),
 		params:   bridge.NewParamChecker(listTimeout, opts.Log),
 	}
 	forward := &httputil.ReverseProxy{
-		Rewrite:      p.rewrite,
-		Transport:    p.transport,
-		BufferPool:   &buffers{},
-		ErrorHandler: p.failed,
-		ErrorLog:     slog.NewLogLogger(logr.ToSlogHandler(opts.Log.V(1)), slog.LevelInfo),
+		Rewrite:        p.rewrite,
+		Transport:      &streamTransport{RoundTripper: p.transport, dialer: net.Dialer{Timeout: dialTimeout}},
+		ModifyResponse: p.modify,
+		BufferPool:     &buffers{},
+		ErrorHandler:   p.failed,
+		ErrorLog:       slog.NewLogLogger(logr.ToSlogHandler(opts.Log.V(1)), slog.LevelInfo),
 	}
-	server := p.mirrored(p.located(forward))
+	server := p.mirrored(p.located(p.streamed(forward)))
 	if opts.Sessions == nil {
-		p.handler = p.closing(opts.Protect(server))
+		p.metrics = newMetrics(opts.Collectors)
+		p.handler = p.closing(p.streams.Handler(opts.Protect(server)))
 		return p, nil
 	}
 	var err error
-	if p.peers, err = peers.New(&opts.Sessions.Options, peers.Program{Log: opts.Log}); err != nil {
+	forwarded := newForwarded()
+	p.metrics = newMetrics(append(slices.Clone(opts.Collectors), forwarded))
+	count := func(outcome string) { forwarded.WithLabelValues(outcome).Inc() }
+	if p.peers, err = peers.New(&opts.Sessions.Options, peers.Program{Log: opts.Log, Count: count}); err != nil {
 		return nil, fmt.Errorf("configuring the proxy: %w", err)
 	}
-	forward.ModifyResponse = p.sealed
-	p.handler = p.closing(opts.Protect(p.routed(server)))
-	p.peerHandler = p.servePeer(server)
+	p.handler = p.closing(p.streams.Handler(opts.Protect(p.routed(server))))
+	p.peerHandler = p.streams.Handler(p.servePeer(server))
 	return p, nil
 }
 
@@ -142,6 +147,14 @@ func (b *buffers) Get() []byte {
 
 // Put takes a buffer back.
 func (b *buffers) Put(buffer []byte) { b.pool.Put((*[bufferBytes]byte)(buffer)) }
+
+// newForwarded counts requests that other replicas serve.
+func newForwarded() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "fixpoint", Subsystem: "proxy", Name: "forwarded_requests_total",
+		Help: "Number of requests forwarded to the replica that has the session, by outcome.",
+	}, []string{"outcome"})
+}
 
 // newMetrics serves those of the process, and others.
 func newMetrics(others []prometheus.Collector) http.Handler {
@@ -267,16 +280,19 @@ func (p *Proxy) AdminHandler() http.Handler {
 // immediately.
 func (p *Proxy) Serve(ctx, force context.Context, clients, admin net.Listener) error {
 	front, back := newServer(p.handler), newServer(p.AdminHandler())
-	serving := map[*http.Server]net.Listener{front: clients, back: admin}
+	serving := map[net.Listener]*http.Server{admin: back}
+	for _, listener := range keepIdle(front, clients) {
+		serving[listener] = front
+	}
 	fronts := []*http.Server{front}
 	if p.peers != nil {
 		defer p.peers.Close()
 		forwarded := p.peers.Server(p.peerHandler)
-		serving[forwarded] = p.peers.Listen(p.opts.Sessions.Listener)
+		serving[p.peers.Listen(p.opts.Sessions.Listener)] = forwarded
 		fronts = append(fronts, forwarded)
 	}
 	failed := make(chan error, len(serving))
-	for server, listener := range serving {
+	for listener, server := range serving {
 		go func() {
 			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
@@ -290,6 +306,7 @@ func (p *Proxy) Serve(ctx, force context.Context, clients, admin net.Listener) e
 		for _, s := range fronts {
 			_ = s.Close()
 		}
+		_ = p.streams.Close()
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
 	}
@@ -318,7 +335,8 @@ func (p *Proxy) drain(force context.Context, fronts []*http.Server) {
 		})
 	}
 	ending.Wait()
-	if cut.Load() {
+	// After the requests, of which some may become streams.
+	if !shutDown(force, p.streams, time.Until(end)) || cut.Load() {
 		p.opts.Log.Info("Drain timed out; ended the remaining requests")
 	}
 }
@@ -333,6 +351,12 @@ func (p *Proxy) waitForServer(force context.Context, timeout time.Duration) {
 			failures = 0
 		}
 	}
+}
+
+// shutter is an [http.Server] or a group of streams.
+type shutter interface {
+	Shutdown(ctx context.Context) error
+	Close() error
 }
 
 func newServer(h http.Handler) *http.Server {
@@ -350,7 +374,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // shutDown waits until all requests have ended, and reports whether they did in time.
-func shutDown(ctx context.Context, s *http.Server, timeout time.Duration) bool {
+func shutDown(ctx context.Context, s shutter, timeout time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if s.Shutdown(ctx) != nil {

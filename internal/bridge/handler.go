@@ -3,6 +3,7 @@ package bridge
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
@@ -32,7 +33,7 @@ func (b *Bridge) serveMCP(w http.ResponseWriter, r *http.Request) {
 	}
 	if hasBody && (r.Method == http.MethodGet || r.Method == http.MethodDelete) {
 		f := badRequest(codeInvalidRequest, "only POST has a body: send none")
-		f.closes = true
+		f.Closes = true
 		b.refuse(w, nil, f)
 		return
 	}
@@ -52,12 +53,12 @@ func (b *Bridge) serveMCP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (b *Bridge) refuse(w http.ResponseWriter, id []byte, f *failure) {
-	if f.reason != "" {
-		b.metrics.refused.WithLabelValues(f.reason).Inc()
+func (b *Bridge) refuse(w http.ResponseWriter, id json.RawMessage, f *failure) {
+	if f.Reason != "" {
+		b.metrics.refused.WithLabelValues(f.Reason).Inc()
 	}
-	callrecord.RefuseBy(w, cmp.Or(f.reason, reasonInvalid))
-	f.write(w, id)
+	callrecord.RefuseBy(w, cmp.Or(f.Reason, reasonInvalid))
+	f.Write(w, id)
 }
 
 // post handles a message of a client.
@@ -100,7 +101,7 @@ func (b *Bridge) serveSession(w http.ResponseWriter, r *http.Request, id string,
 	b.refuse(w, nil, noSession())
 }
 
-func noSession() *failure { return failureOf(peers.NoSession()) }
+func noSession() *failure { return peers.NoSession() }
 
 // caller identifies the caller of a request.
 func (b *Bridge) caller(r *http.Request) string {

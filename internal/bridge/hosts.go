@@ -126,5 +126,5 @@ func normalOrigin(given string) (origin, scheme string) {
 }
 
 func forbidden(message string) *failure {
-	return &failure{status: http.StatusForbidden, code: codeRefused, reason: reasonForbidden, message: message}
+	return &failure{Status: http.StatusForbidden, Code: codeRefused, Reason: reasonForbidden, Message: message}
 }

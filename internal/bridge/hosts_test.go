@@ -69,7 +69,7 @@ func TestHostsAndOrigins(t *testing.T) {
 				return
 			}
 			g.Expect(f).To(MatchError(ContainSubstring(c.refused)))
-			g.Expect(f.status).To(Equal(http.StatusForbidden))
+			g.Expect(f.Status).To(Equal(http.StatusForbidden))
 		})
 	}
 }

@@ -9,8 +9,8 @@ import (
 func acceptable(r *http.Request) *failure {
 	if mediaType(r.Header.Get("Content-Type")) != jsonType {
 		return &failure{
-			status: http.StatusUnsupportedMediaType, code: codeInvalidRequest,
-			message: "Content-Type must be " + jsonType,
+			Status: http.StatusUnsupportedMediaType, Code: codeInvalidRequest,
+			Message: "Content-Type must be " + jsonType,
 		}
 	}
 	if jsonOK, eventsOK := accepts(r); !jsonOK || !eventsOK {
@@ -43,16 +43,16 @@ func mediaType(value string) string {
 }
 
 func notAcceptable(message string) *failure {
-	return &failure{status: http.StatusNotAcceptable, code: codeInvalidRequest, message: message}
+	return &failure{Status: http.StatusNotAcceptable, Code: codeInvalidRequest, Message: message}
 }
 
 func methodNotAllowed(message string) *failure {
-	return &failure{status: http.StatusMethodNotAllowed, code: codeInvalidRequest, message: message}
+	return &failure{Status: http.StatusMethodNotAllowed, Code: codeInvalidRequest, Message: message}
 }
 
 func tooManyRequests() *failure {
 	return &failure{
-		status: http.StatusTooManyRequests, code: codeRefused, reason: reasonTooManyRequests,
-		message: "too many requests are in flight", retryAfter: 1,
+		Status: http.StatusTooManyRequests, Code: codeRefused, Reason: reasonTooManyRequests,
+		Message: "too many requests are in flight", RetryAfter: 1,
 	}
 }

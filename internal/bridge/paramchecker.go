@@ -38,7 +38,7 @@ type Refusal struct {
 func (r *Refusal) Error() string { return r.failure.Error() }
 
 // Write responds.
-func (r *Refusal) Write(w http.ResponseWriter) { r.failure.write(w, r.id) }
+func (r *Refusal) Write(w http.ResponseWriter) { r.failure.Write(w, r.id) }
 
 // MirrorsMessage reports whether the headers of a request must match its message: in all versions without sessions, and
 // if it has such headers.

@@ -86,10 +86,10 @@ func TestParamHeadersMatchTheArguments(t *testing.T) {
 				return
 			}
 			g.Expect(f).NotTo(BeNil())
-			g.Expect(f.message).To(ContainSubstring(c.problem))
-			g.Expect(f.status).To(Equal(http.StatusBadRequest))
+			g.Expect(f.Message).To(ContainSubstring(c.problem))
+			g.Expect(f.Status).To(Equal(http.StatusBadRequest))
 			if !strings.Contains(c.problem, "member") && !strings.Contains(c.problem, "which") {
-				g.Expect(f.code).To(Equal(codeHeaderMismatch))
+				g.Expect(f.Code).To(Equal(codeHeaderMismatch))
 			}
 		})
 	}

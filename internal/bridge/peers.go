@@ -23,15 +23,9 @@ const (
 func newPeers(b *Bridge, o *peers.Options) (*peers.Peers, error) {
 	return peers.New(o, peers.Program{
 		Log: b.opts.Log, WriteTimeout: b.opts.IOTimeout, EndStream: b.endPeerStream, Changed: b.signalChange,
-		Refuse: func(w http.ResponseWriter, id json.RawMessage, refusal *peers.Refusal) {
-			b.refuse(w, id, failureOf(refusal))
-		},
-		Count: func(outcome string) { b.metrics.forwarded.WithLabelValues(outcome).Inc() },
+		Refuse: b.refuse,
+		Count:  func(outcome string) { b.metrics.forwarded.WithLabelValues(outcome).Inc() },
 	})
-}
-
-func failureOf(f *peers.Refusal) *failure {
-	return &failure{status: f.Status, code: f.Code, message: f.Message, reason: f.Reason, closes: f.Closes, retryAfter: f.RetryAfter}
 }
 
 // forward has another replica serve a request.

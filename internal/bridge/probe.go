@@ -120,14 +120,14 @@ func (b *Bridge) checkGeneration(r *http.Request, in *incoming) *failure {
 	}
 	versions, requested := b.speaks.Load().stateless, r.Header.Get(headerVersion)
 	f := &failure{
-		data:    map[string]any{"supported": versions, "requested": requested},
-		message: "this server has no sessions and no initialize: use a client for " + strings.Join(versions, ", "),
+		Data:    map[string]any{"supported": versions, "requested": requested},
+		Message: "this server has no sessions and no initialize: use a client for " + strings.Join(versions, ", "),
 	}
 	switch {
 	case in.Method == methodInit:
-		f.status, f.code = http.StatusNotFound, codeMethodNotFound
+		f.Status, f.Code = http.StatusNotFound, codeMethodNotFound
 	case requested != "" && requested < statelessVersion:
-		f.status, f.code = http.StatusBadRequest, codeUnsupportedVersion
+		f.Status, f.Code = http.StatusBadRequest, codeUnsupportedVersion
 	default:
 		return nil
 	}
@@ -145,10 +145,10 @@ func (b *Bridge) checkServerStateless(ctx context.Context, e *envelope) *failure
 	case len(found.stateless) > 0:
 		return nil
 	case e.Method == methodDiscover:
-		return &failure{status: http.StatusNotFound, code: codeMethodNotFound, message: "this server requires a session: send initialize"}
+		return &failure{Status: http.StatusNotFound, Code: codeMethodNotFound, Message: "this server requires a session: send initialize"}
 	default:
 		f := badRequest(codeUnsupportedVersion, "this server requires a session: send initialize")
-		f.data = map[string]any{"supported": sessionVersions, "requested": text(e.Params.Meta.ProtocolVersion)}
+		f.Data = map[string]any{"supported": sessionVersions, "requested": text(e.Params.Meta.ProtocolVersion)}
 		return f
 	}
 }

@@ -65,6 +65,9 @@ func (b *Bridge) receive(w http.ResponseWriter, r *http.Request, take takePlace)
 		callrecord.SetMessage(r.Context(), read.Bytes())
 		f = in.parse(read.Bytes())
 	}
+	if f == nil {
+		f = in.continueTrace(callrecord.Trace(r.Context()))
+	}
 	if f != nil {
 		in.release()
 		return nil, f
@@ -90,13 +93,13 @@ func (b *Bridge) unreadable(err error) *failure {
 		return nil
 	case errors.As(err, &large):
 		return &failure{
-			status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, reason: reasonTooLarge,
-			message: fmt.Sprintf("the message is larger than the limit of %d bytes", large.Limit),
+			Status: http.StatusRequestEntityTooLarge, Code: codeInvalidRequest, Reason: reasonTooLarge,
+			Message: fmt.Sprintf("the message is larger than the limit of %d bytes", large.Limit),
 		}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &failure{
-			status: http.StatusRequestTimeout, code: codeInvalidRequest, reason: reasonSlowClient, closes: true,
-			message: fmt.Sprintf("the message arrived too slowly: send it within %s, and large ones with at least %d bytes per second and within %s",
+			Status: http.StatusRequestTimeout, Code: codeInvalidRequest, Reason: reasonSlowClient, Closes: true,
+			Message: fmt.Sprintf("the message arrived too slowly: send it within %s, and large ones with at least %d bytes per second and within %s",
 				bodyGrace, minBodyRate, b.opts.IOTimeout),
 		}
 	default:
@@ -120,6 +123,15 @@ func (in *incoming) parse(body []byte) *failure {
 		return badRequest(codeInvalidRequest, fmt.Sprintf("id and progressToken must not be longer than %d bytes: use shorter ones", maxID))
 	}
 	return nil
+}
+
+// continueTrace makes the spans of the server children of the span of the request, which is empty if there is none. Messages
+// without params have no place for it.
+func (in *incoming) continueTrace(parent, state string) *failure {
+	if parent == "" || in.Method == "" {
+		return nil
+	}
+	return in.parse(traced(in.message, parent, state))
 }
 
 // maxID is the maximum length of an id or a progress token.

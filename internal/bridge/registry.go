@@ -171,7 +171,7 @@ func (b *Bridge) largeFailure(o *oversize) *failure {
 	return ended(reasonTooLarge, fmt.Sprintf("the message has %d bytes, which exceeds the limit of %d", o.bytes, b.opts.MaxMessageBytes))
 }
 
-func drainFailure() *failure { return failureOf(peers.Draining()) }
+func drainFailure() *failure { return peers.Draining() }
 
 // await waits until the condition holds (true) or ctx is done (false).
 func (b *Bridge) await(ctx context.Context, condition func() bool) bool {

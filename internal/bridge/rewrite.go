@@ -68,6 +68,40 @@ func replace(raw, value json.RawMessage, path ...string) json.RawMessage {
 	return out
 }
 
+// traced returns a message with the context of a span in _meta. A message whose params or _meta are no objects stays as it is.
+func traced(message json.RawMessage, parent, state string) json.RawMessage {
+	var members, params, meta map[string]json.RawMessage
+	if json.Unmarshal(message, &members) != nil || json.Unmarshal(members["params"], &params) != nil || params == nil {
+		return message
+	}
+	if raw, ok := params["_meta"]; ok && json.Unmarshal(raw, &meta) != nil {
+		return message
+	}
+	if meta == nil {
+		meta = map[string]json.RawMessage{}
+	}
+	meta["traceparent"] = json.RawMessage(quoted(parent))
+	delete(meta, "tracestate")
+	if state != "" {
+		meta["tracestate"] = json.RawMessage(quoted(state))
+	}
+	var err error
+	for _, level := range []struct {
+		of   map[string]json.RawMessage
+		name string
+		is   map[string]json.RawMessage
+	}{{params, "_meta", meta}, {members, "params", params}} {
+		if level.of[level.name], err = marshal(level.is); err != nil {
+			return message
+		}
+	}
+	out, err := marshal(members)
+	if err != nil {
+		return message
+	}
+	return out
+}
+
 // marshal does not escape <, > and & in raw messages, unlike json.Marshal.
 func marshal(v any) ([]byte, error) {
 	var out lineBuilder
@@ -103,7 +137,7 @@ func (w *worker) fromServer(line []byte) {
 		// Without a session no client can be asked, and the spec has no such
 		// requests.
 		w.dropped(reasonStateless)
-		answer := badRequest(codeMethodNotFound, "requests to the client require a session").response(e.ID)
+		answer := badRequest(codeMethodNotFound, "requests to the client require a session").Body(e.ID)
 		go func() { _ = w.child.send(answer) }()
 	}
 }

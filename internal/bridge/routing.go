@@ -208,7 +208,7 @@ func (s *session) park(e *envelope, line []byte) {
 func (s *session) dropParked(m parked) {
 	s.bridge.metrics.dropped.WithLabelValues(reasonNoStream).Inc()
 	if m.id != nil {
-		answer := ended(reasonNoStream, "the client has no open stream for requests of the server").response(m.id)
+		answer := ended(reasonNoStream, "the client has no open stream for requests of the server").Body(m.id)
 		// In a goroutine, because a child that does not read must not block reading its output.
 		go func() { _ = s.child.send(answer) }()
 	}
@@ -232,10 +232,10 @@ func (s *session) tooLarge(o *oversize) {
 	switch f := s.bridge.largeFailure(o); {
 	case o.id == nil:
 	case o.method != "":
-		go func() { _ = s.child.send(f.response(o.id)) }()
+		go func() { _ = s.child.send(f.Body(o.id)) }()
 	default:
 		if c, ok := s.take(idKey(o.id)); ok {
-			s.countUndelivered(c.stream.finish(f.response(c.id)))
+			s.countUndelivered(c.stream.finish(f.Body(c.id)))
 		}
 	}
 }

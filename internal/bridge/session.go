@@ -207,7 +207,7 @@ func (s *session) end(why *failure) {
 func finishAll(calls []*call, standalone *stream, why *failure) {
 	var answered sync.WaitGroup
 	for _, c := range calls {
-		answered.Go(func() { _ = c.stream.finish(why.response(c.id)) })
+		answered.Go(func() { _ = c.stream.finish(why.Body(c.id)) })
 	}
 	answered.Wait()
 	if standalone != nil {
@@ -224,15 +224,15 @@ func (s *session) ended() *failure {
 
 func (s *session) report(why *failure) {
 	m := s.bridge.metrics
-	m.ended.WithLabelValues(why.reason).Inc()
+	m.ended.WithLabelValues(why.Reason).Inc()
 	m.lifetime.Observe(time.Since(s.begun).Seconds())
-	if why.reason != reasonServerExited {
-		s.log.Info("Session ended", "reason", why.reason)
+	if why.Reason != reasonServerExited {
+		s.log.Info("Session ended", "reason", why.Reason)
 		return
 	}
 	m.crashes.Inc()
-	s.log.Error(nil, "Session ended because the server process exited", "reason", why.reason,
-		"cause", why.message, "stderr", s.child.stderr.last())
+	s.log.Error(nil, "Session ended because the server process exited", "reason", why.Reason,
+		"cause", why.Message, "stderr", s.child.stderr.last())
 }
 
 func (s *session) touch() { s.lastUse.Store(time.Now().UnixNano()) }

@@ -106,11 +106,11 @@ func (s *session) request(w http.ResponseWriter, r *http.Request, in *incoming) 
 // why is the error of a message that could not be sent to the child.
 func (s *session) why() *failure {
 	f := &failure{
-		status: http.StatusNotFound, code: codeSessionNotFound, reason: reasonNoSession,
-		message: "the session has ended; initialize again",
+		Status: http.StatusNotFound, Code: codeSessionNotFound, Reason: reasonNoSession,
+		Message: "the session has ended; initialize again",
 	}
 	if over := s.ended(); over != nil {
-		f.message = over.message
+		f.Message = over.Message
 	}
 	return f
 }
@@ -140,7 +140,7 @@ func (s *session) listen(w http.ResponseWriter, r *http.Request) {
 	// Before the response headers are sent, so that a stream opened later by the client is the newer one.
 	if !s.attach(standalone) {
 		f := s.why()
-		_ = standalone.refuse(f.status, f.response(nil)) // the client may have disconnected
+		_ = standalone.refuse(f.Status, f.Body(nil)) // the client may have disconnected
 		return
 	}
 	defer s.detach(standalone)

@@ -94,7 +94,7 @@ func (c *sharedCall) serve(ctx context.Context, out *stream, interval time.Durat
 		case m, ok := <-c.box:
 			switch {
 			case !ok:
-				_ = out.refuse(c.failed.status, c.failed.response(c.id))
+				_ = out.refuse(c.failed.Status, c.failed.Body(c.id))
 				return true
 			case m.last && m.status != http.StatusOK:
 				_ = out.refuse(m.status, m.message)

@@ -107,7 +107,7 @@ func (w *worker) childGone() {
 	calls, crashed := w.finish(why)
 	if crashed {
 		w.shared.bridge.metrics.crashes.Inc()
-		w.log.Error(nil, "Shared server process exited", "cause", why.message, "stderr", w.child.stderr.last())
+		w.log.Error(nil, "Shared server process exited", "cause", why.Message, "stderr", w.child.stderr.last())
 	}
 	// Before the calls fail, so that retries do not find the exited process.
 	w.shared.gone(w, crashed)

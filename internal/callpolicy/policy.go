@@ -8,6 +8,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
+	"github.com/fixpoint-dev/fixpoint/internal/streams"
 )
 
 const (
@@ -194,5 +195,7 @@ func (p *Policy) serveFiltered(out *filteredWriter, r *http.Request, next http.H
 	uncompressed.Header = r.Header.Clone()
 	uncompressed.Header.Del("Accept-Encoding")
 	next.ServeHTTP(out, &uncompressed)
-	out.finish()
+	if !streams.OnEnd(out, out.end) {
+		out.finish()
+	}
 }

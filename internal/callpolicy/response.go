@@ -153,7 +153,7 @@ func (w *filteredWriter) hold(data []byte) bool {
 // letGo forgets what is held.
 func (w *filteredWriter) letGo() {
 	w.policy.held.Add(-int64(w.held.Len()))
-	w.held.Reset()
+	w.held = bytes.Buffer{} // A stream may wait for its next event for hours.
 }
 
 // fail responds with an error instead of the response of the server. On a stream for all messages, no one waits for it.
@@ -205,6 +205,14 @@ func (w *filteredWriter) sendEvent() error {
 	err = w.send(filtered)
 	w.letGo()
 	return err
+}
+
+// end is the end of a stream that goes on after its handlers.
+func (w *filteredWriter) end(aborted bool) {
+	if !aborted {
+		w.finish()
+	}
+	w.letGo()
 }
 
 // finish sends what is left, after the server has responded.

@@ -19,6 +19,8 @@ type Facts struct {
 // Record collects the facts about one request. It is safe for concurrent use.
 type Record struct {
 	onMessage func(message []byte)
+	// trace is nil without a span.
+	trace func() (parent, state string)
 
 	mu    sync.Mutex
 	read  bool
@@ -27,6 +29,10 @@ type Record struct {
 
 // New returns a record. The message of the request is passed to onMessage once, and may be overwritten after it returns.
 func New(onMessage func(message []byte)) *Record { return &Record{onMessage: onMessage} }
+
+// SetTrace sets the function that returns the context of the span of the request, as the members traceparent and tracestate
+// of the W3C recommendation. It must be called before the request is served.
+func (r *Record) SetTrace(trace func() (parent, state string)) { r.trace = trace }
 
 // Facts are those known so far.
 func (r *Record) Facts() Facts {
@@ -82,6 +88,15 @@ func HasMessage(ctx context.Context) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.read
+}
+
+// Trace is the context of the span of the request, after its message is known; empty if there is none.
+func Trace(ctx context.Context) (parent, state string) {
+	r := of(ctx)
+	if r == nil || r.trace == nil {
+		return "", ""
+	}
+	return r.trace()
 }
 
 // Refuser is a writer of responses that records refusals.

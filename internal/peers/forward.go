@@ -11,7 +11,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/fixpoint-dev/fixpoint/internal/streams"
 )
 
 const (
@@ -68,16 +71,77 @@ func (p *Peers) RoundTrip(r *http.Request) (*http.Response, error) { return p.tr
 // Forward has another replica serve a request of a client: out is what [Peers.Request] has returned for it, with the body.
 // The id, for errors, is that of the JSON-RPC message.
 func (p *Peers) Forward(w http.ResponseWriter, r, out *http.Request, to netip.AddrPort, id func() json.RawMessage) {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer p.enter(r, to, cancel)()
-	resp, err := p.transport.RoundTrip(out.WithContext(ctx))
+	// The context of r ends when its handler returns, which may be before the end of a stream.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	f := &forwarded{peers: p, cancel: cancel, unlink: context.AfterFunc(r.Context(), cancel), leave: p.enter(r.WithContext(ctx), to, cancel)}
+	detached := false
+	defer func() {
+		if !detached {
+			f.end()
+		}
+	}()
+	resp, err := p.transport.RoundTrip(out.WithContext(ctx)) //nolint:bodyclose // f closes it
 	if err != nil {
 		p.refuse(w, r, id, err)
 		return
 	}
-	defer resp.Body.Close()
+	f.resp = resp
+	if r.Method == http.MethodGet && streams.IsEvents(resp) && streams.CanDetach(w) {
+		detached = f.detach(w, r)
+		return
+	}
 	p.relay(w, r, resp)
+}
+
+// forwarded is a request that another replica serves.
+type forwarded struct {
+	peers *Peers
+	resp  *http.Response
+	// cancel ends the request; until unlink, the end of the request of the client does so, too. leave is that of enter.
+	cancel context.CancelFunc
+	unlink func() bool
+	leave  func()
+	// left is true after the client of a detached stream has left.
+	left atomic.Bool
+}
+
+// end releases what the request has.
+func (f *forwarded) end() {
+	f.unlink()
+	f.leave()
+	f.cancel()
+	if f.resp != nil {
+		_ = f.resp.Body.Close()
+	}
+}
+
+// detach lets the response go on without its handler. It returns false if that failed: the client has left, or a layer has
+// responded itself.
+func (f *forwarded) detach(w http.ResponseWriter, r *http.Request) bool {
+	copyHeader(w, f.resp)
+	streams.Prepare(w.Header())
+	w.WriteHeader(f.resp.StatusCode)
+	f.unlink()
+	err := streams.Detach(w, f)
+	if err != nil {
+		f.peers.ended(err, true, r.Context().Err() != nil)
+	}
+	return err == nil
+}
+
+// Relay implements [streams.Source].
+func (f *forwarded) Relay(w http.ResponseWriter) error {
+	err := f.peers.copy(w, f.resp, streamBuffer)
+	if f.peers.ended(err, true, f.left.Load()) {
+		return err
+	}
+	return nil
+}
+
+// Stop implements [streams.Source].
+func (f *forwarded) Stop() {
+	f.left.Store(true)
+	f.end()
 }
 
 // enter counts a request, and cancels it when the program closes. The returned function ends both.
@@ -141,26 +205,45 @@ func (p *Peers) refuse(w http.ResponseWriter, r *http.Request, id func() json.Ra
 
 // relay writes the response of the other replica as it arrives.
 func (p *Peers) relay(w http.ResponseWriter, r *http.Request, resp *http.Response) {
-	header := w.Header()
-	for name, values := range endToEnd(resp.Header) {
-		header[name] = slices.Clone(values)
-	}
+	copyHeader(w, resp)
 	w.WriteHeader(resp.StatusCode)
-	switch err := p.copy(w, resp); {
-	case err == nil, r.Method == http.MethodGet && p.streams.Err() != nil && r.Context().Err() == nil:
-		p.program.Count(Relayed)
-	case r.Context().Err() != nil:
-		p.program.Count(ClientLeft)
-	default:
-		p.program.Count(Failed)
+	if p.ended(p.copy(w, resp, copyBuffer), r.Method == http.MethodGet, r.Context().Err() != nil) {
 		// The client must not take what it has received for the whole response.
 		panic(http.ErrAbortHandler)
 	}
 }
 
+func copyHeader(w http.ResponseWriter, resp *http.Response) {
+	header := w.Header()
+	for name, values := range endToEnd(resp.Header) {
+		header[name] = slices.Clone(values)
+	}
+}
+
+// ended counts a response after it was copied, and reports whether it has broken off. left is true if the client has left.
+func (p *Peers) ended(err error, isStream, left bool) (failed bool) {
+	switch {
+	case err == nil, isStream && p.streams.Err() != nil && !left:
+		p.program.Count(Relayed)
+	case left:
+		p.program.Count(ClientLeft)
+	default:
+		p.program.Count(Failed)
+		return true
+	}
+	return false
+}
+
+const (
+	// copyBuffer is the size of the buffer of a response.
+	copyBuffer = 32 << 10
+	// streamBuffer is that of a stream, which has it until its end.
+	streamBuffer = 2 << 10
+)
+
 // copy flushes each part, unless the response has a known length. A client that does not read has WriteTimeout, as if it
 // was connected to the other replica.
-func (p *Peers) copy(w http.ResponseWriter, resp *http.Response) error {
+func (p *Peers) copy(w http.ResponseWriter, resp *http.Response, bufferBytes int) error {
 	conn := http.NewResponseController(w)
 	if p.program.WriteTimeout > 0 {
 		defer func() { _ = conn.SetWriteDeadline(time.Time{}) }() // the connection may serve further requests
@@ -168,7 +251,7 @@ func (p *Peers) copy(w http.ResponseWriter, resp *http.Response) error {
 	if resp.ContentLength < 0 {
 		_ = conn.Flush() // a client waits for the headers of a stream
 	}
-	buffer := make([]byte, 32<<10)
+	buffer := make([]byte, bufferBytes)
 	for {
 		n, err := resp.Body.Read(buffer)
 		if n > 0 {

@@ -29,8 +29,10 @@ type Refusal struct {
 	// Status is the HTTP status, and Code that of the JSON-RPC error.
 	Status, Code int
 	Message      string
-	// Reason is the data of the error; empty for none.
+	// Reason, if set, is sent in the data of the error.
 	Reason string
+	// Data, if set, is sent instead of the reason.
+	Data any
 	// RetryAfter is the header in seconds; 0 omits it.
 	RetryAfter int
 	// Closes makes the client close the connection.
@@ -48,20 +50,32 @@ func (f *Refusal) Write(w http.ResponseWriter, id json.RawMessage) {
 		h.Set("Connection", "close")
 	}
 	w.WriteHeader(f.Status)
-	_, _ = w.Write(f.body(id)) // The client may be gone.
+	_, _ = w.Write(f.Body(id)) // The client may be gone.
 }
 
-func (f *Refusal) body(id json.RawMessage) []byte {
+func (f *Refusal) Error() string { return f.Message }
+
+// Body is the JSON-RPC response to the request with the id.
+func (f *Refusal) Body(id json.RawMessage) []byte {
+	type rpcError struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+		Data    any    `json:"data,omitempty"`
+	}
 	if len(id) == 0 {
 		id = json.RawMessage("null")
 	}
-	problem := map[string]any{"code": f.Code, "message": f.Message}
-	if f.Reason != "" {
-		problem["data"] = map[string]string{"reason": f.Reason}
+	data := f.Data
+	if data == nil && f.Reason != "" {
+		data = map[string]string{"reason": f.Reason}
 	}
-	out, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": problem})
+	out, err := json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   rpcError        `json:"error"`
+	}{"2.0", id, rpcError{f.Code, f.Message, data}})
 	if err != nil {
-		return f.body(nil) // only the id can be invalid
+		return f.Body(nil) // Only the id comes from the client and can be invalid.
 	}
 	return out
 }

@@ -150,6 +150,13 @@ func (c *call) parent() context.Context {
 	return (propagation.TraceContext{}).Extract(ctx, propagation.HeaderCarrier(c.request.Header))
 }
 
+// trace is the context of the span of the call.
+func (c *call) trace() (parent, state string) {
+	carrier := propagation.MapCarrier{}
+	(propagation.TraceContext{}).Inject(trace.ContextWithSpan(context.Background(), c.recorder.span(c)), carrier)
+	return carrier["traceparent"], carrier["tracestate"]
+}
+
 // session is a digest of the session id, which must not be in logs: who knows the id can use the session.
 func (c *call) session(interrupted bool) string {
 	id := c.request.Header.Get(headerSession)

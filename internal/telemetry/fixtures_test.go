@@ -73,8 +73,20 @@ func (o *output) requests(g Gomega) []entry {
 	return found
 }
 
+// recording is a recorder with its server.
+type recording struct {
+	*Recorder
+	front *httptest.Server
+}
+
+// end closes both, the server first: a client can have a response whose record is not complete.
+func (r recording) end(ctx context.Context) error {
+	r.front.Close()
+	return r.Close(ctx)
+}
+
 // recorded serves a handler behind a recorder, and returns its URL and its lines.
-func recorded(t *testing.T, opts Options, layers func(http.Handler) http.Handler, server http.Handler) (recorder *Recorder, url string, lines *output) {
+func recorded(t *testing.T, opts Options, layers func(http.Handler) http.Handler, server http.Handler) (r recording, url string, lines *output) {
 	t.Helper()
 	lines = &output{}
 	if opts.Lines == nil && opts.OTLP == nil {
@@ -88,14 +100,13 @@ func recorded(t *testing.T, opts Options, layers func(http.Handler) http.Handler
 	if layers != nil {
 		inner = layers(inner)
 	}
-	front := httptest.NewServer(recorder.Protect(inner))
+	r = recording{recorder, httptest.NewServer(recorder.Protect(inner))}
 	t.Cleanup(func() {
-		front.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
-		_ = recorder.Close(ctx)
+		_ = r.end(ctx)
 	})
-	return recorder, front.URL, lines
+	return r, r.front.URL, lines
 }
 
 // post sends a message, and returns the status and the body of the response.

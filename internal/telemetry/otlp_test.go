@@ -23,6 +23,8 @@ import (
 	metricsv1 "go.opentelemetry.io/proto/otlp/metrics/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 )
 
 // collector is an OpenTelemetry collector that keeps what it receives.
@@ -132,7 +134,7 @@ func TestSpansContinueTheTraceOfTheClient(t *testing.T) {
 				_, _ = io.WriteString(w, okBody)
 			}))
 			post(g, url, c.message, append(c.headers, "Mcp-Session-Id", "secret-session", "Mcp-Protocol-Version", "2025-11-25")...)
-			g.Expect(recorder.Close(t.Context())).To(Succeed())
+			g.Expect(recorder.end(t.Context())).To(Succeed())
 
 			g.Expect(body).To(Equal(c.message), "the message is unchanged")
 			g.Expect(collected.spans).To(HaveLen(1))
@@ -159,6 +161,30 @@ func TestSpansContinueTheTraceOfTheClient(t *testing.T) {
 			g.Expect(attributesOf(collected.of)).To(And(HaveKeyWithValue("service.name", "tools"), HaveKeyWithValue("k8s.pod.name", "tools-1")))
 		})
 	}
+}
+
+func TestTraceOfTheRecordIsItsSpan(t *testing.T) {
+	g := NewWithT(t)
+	collected, to := newCollector(t)
+	var parent, state string
+	recorder, url, _ := recorded(t, Options{OTLP: to}, nil, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		parent, state = callrecord.Trace(r.Context())
+	}))
+	post(g, url, toolCall("get", "{}"), "Traceparent", "00-"+traceOfHeader+"-00f067aa0ba902b7-01", "Tracestate", "a=b")
+	g.Expect(recorder.end(t.Context())).To(Succeed())
+	g.Expect(collected.spans).To(HaveLen(1))
+	g.Expect(parent).To(Equal(fmt.Sprintf("00-%s-%x-01", traceOfHeader, collected.spans[0].SpanId)))
+	g.Expect(state).To(Equal("a=b"))
+}
+
+func TestRecordWithoutACollectorHasNoTrace(t *testing.T) {
+	g := NewWithT(t)
+	parent := "unset"
+	_, url, _ := recorded(t, Options{}, nil, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		parent, _ = callrecord.Trace(r.Context())
+	}))
+	post(g, url, toolCall("get", "{}"))
+	g.Expect(parent).To(BeEmpty())
 }
 
 // points are the counts of calls by the values of attributes.
@@ -204,7 +230,7 @@ func TestAttributesOfMetricsAreBounded(t *testing.T) {
 	post(g, url, toolCall("fail", "{}"))
 	post(g, url, `{"id":1,"method":"own/method"}`)
 	post(g, url, `{"id":1,"method":"ping"}`)
-	g.Expect(recorder.Close(t.Context())).To(Succeed())
+	g.Expect(recorder.end(t.Context())).To(Succeed())
 
 	byMethod := collected.points(g, "mcp.method.name", "error.type")
 	g.Expect(byMethod).To(Equal(map[string]uint64{
@@ -224,7 +250,7 @@ func TestHeadersForTheCollector(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-of-the-server=1")
 	recorder, url, _ := recorded(t, Options{OTLP: to}, nil, answering(okBody))
 	post(g, url, toolCall("get", "{}"))
-	g.Expect(recorder.Close(t.Context())).To(Succeed())
+	g.Expect(recorder.end(t.Context())).To(Succeed())
 	g.Expect(collected.headers).To(HaveLen(2), "spans and metrics")
 	for _, header := range collected.headers {
 		g.Expect(header.Get("Authorization")).To(Equal("Bearer a:b"))
@@ -240,7 +266,7 @@ func TestShareOfTraces(t *testing.T) {
 	recorder, url, _ := recorded(t, Options{OTLP: to}, nil, answering(okBody))
 	post(g, url, toolCall("get", "{}"))
 	post(g, url, toolCall("get", "{}"), "Traceparent", "00-"+traceOfHeader+"-00f067aa0ba902b7-01")
-	g.Expect(recorder.Close(t.Context())).To(Succeed())
+	g.Expect(recorder.end(t.Context())).To(Succeed())
 	g.Expect(collected.spans).To(HaveLen(1), "the client decides about its trace")
 	g.Expect(collected.points(g, "mcp.method.name")).To(Equal(map[string]uint64{"tools/call": 2}), "metrics are those of all requests")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
+	"github.com/fixpoint-dev/fixpoint/internal/streams"
 )
 
 const (
@@ -60,7 +61,11 @@ func (t *Recorder) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := t.begin(w, r)
 		aborted := true
-		defer func() { t.finish(c, aborted) }()
+		defer func() {
+			if aborted || !streams.OnEnd(w, func(aborted bool) { t.finish(c, aborted) }) {
+				t.finish(c, aborted)
+			}
+		}()
 		next.ServeHTTP(c.response, c.request)
 		aborted = false
 	})
@@ -69,6 +74,9 @@ func (t *Recorder) Protect(next http.Handler) http.Handler {
 func (t *Recorder) begin(w http.ResponseWriter, r *http.Request) *call {
 	c := &call{recorder: t, begun: time.Now()}
 	c.record = callrecord.New(c.describe)
+	if t.otlp != nil {
+		c.record.SetTrace(c.trace)
+	}
 	c.request = r.WithContext(callrecord.With(context.WithValue(r.Context(), callKey{}, c), c.record))
 	if requestbody.Has(r) {
 		c.body = &counted{ReadCloser: r.Body}

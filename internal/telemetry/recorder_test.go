@@ -62,7 +62,7 @@ func TestRecordsOfClientsOfTheSDK(t *testing.T) {
 			_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "missing"})
 			g.Expect(err).To(HaveOccurred())
 			g.Expect(session.Close()).To(Succeed())
-			g.Expect(recorder.Close(t.Context())).To(Succeed())
+			g.Expect(recorder.end(t.Context())).To(Succeed())
 
 			byTool := map[string]entry{}
 			sequences := map[uint64]bool{}
@@ -274,7 +274,7 @@ func TestLinesEqualCallsUnderLoad(t *testing.T) {
 		})
 	}
 	all.Wait()
-	g.Expect(recorder.Close(t.Context())).To(Succeed())
+	g.Expect(recorder.end(t.Context())).To(Succeed())
 
 	tools, sequences := map[string]bool{}, map[uint64]bool{}
 	for _, e := range lines.requests(g) {
