@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -100,6 +101,7 @@ func startBehind(ctx context.Context, program, folder, path string) (*behind, er
 		"-issuer", issuer+" "+keys, "-resource", "http://mcp.example"+path, "-scopes", "mcp", "-tool-scopes", "delete_* admin",
 		"-requests-per-minute", "100000000", "-max-concurrent-calls", "1000", "-deny-tool", "delete_*")
 	b.proxy.Env = append(os.Environ(), "GOMAXPROCS=1")
+	b.server.Env = b.proxy.Env
 	for _, cmd := range []*exec.Cmd{b.server, b.proxy} {
 		if err := cmd.Start(); err != nil {
 			return nil, errors.Join(err, b.stop())
@@ -181,14 +183,27 @@ func measureProxy(ctx context.Context, program, folder string, calls, sessions i
 	if err := errors.Join(err, b.stop()); err != nil {
 		return nil, err
 	}
-	if b, err = startBehind(ctx, program, folder, minimalPath); err != nil {
-		return nil, err
+	rows = append(rows, load...)
+	for _, kind := range []idleKind{
+		{"each with an idle connection", callOnce},
+		{"each with an open stream", openSession},
+	} {
+		if b, err = startBehind(ctx, program, folder, minimalPath); err != nil {
+			return nil, err
+		}
+		memory, err := proxyMemory(ctx, b, sessions, kind)
+		if err := errors.Join(err, b.stop()); err != nil {
+			return nil, err
+		}
+		rows = append(rows, memory)
 	}
-	memory, err := proxyMemory(ctx, b, sessions)
-	return append(append(rows, load...), memory...), errors.Join(err, b.stop())
+	return rows, nil
 }
 
 func proxyLatency(ctx context.Context, b *behind, calls int) ([]row, error) {
+	// Client, proxy and server run Go code on one thread each. With more, they take the processors of a small machine from
+	// each other while they look for work, on both ways.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var rows []row
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
 		var ways [2]*mcp.ClientSession
@@ -262,38 +277,33 @@ func callOnce(ctx context.Context, c *http.Client, url string) error {
 	return errors.Join(err, resp.Body.Close())
 }
 
-// proxyMemory opens sessions, first only with idle connections, and then with an event stream each.
-func proxyMemory(ctx context.Context, b *behind, sessions int) ([]row, error) {
+// idleKind is a kind of idle sessions.
+type idleKind struct {
+	what string
+	open func(context.Context, *http.Client, string) error
+}
+
+// proxyMemory measures what idle sessions take. Each client has connections of its own.
+func proxyMemory(ctx context.Context, b *behind, sessions int, kind idleKind) (row, error) {
 	empty, _, err := resident(b.proxy.Process.Pid)
 	if err != nil {
-		return nil, err
+		return row{}, err
 	}
-	var rows []row
-	for _, kind := range []struct {
-		what, bar string
-		limit     int
-		open      func(context.Context, *http.Client, string) error
-	}{
-		{"each with an idle connection", "≤ 20 MB (19.1 MiB)", barProxyMemory, callOnce},
-		{"each with an open stream and an idle connection", "", 0, openSession},
-	} {
-		for range sessions {
-			// Each client has connections of its own.
-			transport := &http.Transport{}
-			defer transport.CloseIdleConnections()
-			if err := kind.open(ctx, &http.Client{Transport: withToken{b.token, transport}}, b.proxied+minimalPath); err != nil {
-				return nil, err
-			}
+	for range sessions {
+		transport := &http.Transport{}
+		defer transport.CloseIdleConnections()
+		if err := kind.open(ctx, &http.Client{Transport: withToken{b.token, transport}}, b.proxied+minimalPath); err != nil {
+			return row{}, err
 		}
-		full, peak, err := resident(b.proxy.Process.Pid)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, row{fmt.Sprintf("proxy: memory for %d sessions, %s", sessions, kind.what), kind.bar,
-			fmt.Sprintf("%.1f MiB (%.1f MiB in all, peak %.1f MiB)", float64(full-empty)/1024, float64(full)/1024, float64(peak)/1024), full-empty <= kind.limit})
-		empty = full
 	}
-	return rows, nil
+	full, peak, err := resident(b.proxy.Process.Pid)
+	if err != nil {
+		return row{}, err
+	}
+	return row{
+		fmt.Sprintf("proxy: memory for %d sessions, %s", sessions, kind.what), "≤ 20 MB (19.1 MiB)",
+		fmt.Sprintf("%.1f MiB (%.1f MiB in all, peak %.1f MiB)", float64(full-empty)/1024, float64(full)/1024, float64(peak)/1024), full-empty <= barProxyMemory,
+	}, nil
 }
 
 // processorTime is what a process has used.
