@@ -357,7 +357,12 @@ func (m *Children[S, C, L]) readiness(ctx context.Context, p Reconcile[S], live 
 }
 
 func (m *Children[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], desired []C, verdict Verdict) (Next, error) {
-	extra, err := m.unwanted(ctx, p, desired)
+	extra, err := m.unwanted(ctx, p, desired, m.owned)
+	if err == nil && extra == nil && verdict == nil && meta.FindStatusCondition(p.Before, ConditionOf(m.Name)) != nil {
+		// Without its condition, a teardown does not look for what the phase left. A cache that lags after a restart
+		// may show nothing of it.
+		extra, err = m.unwanted(ctx, p, desired, m.ownedPastCache)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -381,7 +386,7 @@ func (m *Children[S, C, L]) retire(ctx context.Context, p Reconcile[S]) (Next, e
 	if err != nil {
 		return nil, nil //nolint:nilerr // the phase says so itself when it runs
 	}
-	extra, err := m.unwanted(ctx, p, desired)
+	extra, err := m.unwanted(ctx, p, desired, m.owned)
 	if err != nil || extra == nil {
 		return nil, err
 	}
@@ -390,8 +395,8 @@ func (m *Children[S, C, L]) retire(ctx context.Context, p Reconcile[S]) (Next, e
 
 // unwanted finds an object of the kind that the owner controls and that neither this phase desires nor
 // another one names: an earlier spec, or an earlier version of the operator, created it.
-func (m *Children[S, C, L]) unwanted(ctx context.Context, p Reconcile[S], desired []C) (client.Object, error) {
-	owned, err := m.owned(ctx, p)
+func (m *Children[S, C, L]) unwanted(ctx context.Context, p Reconcile[S], desired []C, list func(context.Context, Reconcile[S]) ([]client.Object, error)) (client.Object, error) {
+	owned, err := list(ctx, p)
 	if err != nil || len(owned) == 0 {
 		return nil, err
 	}

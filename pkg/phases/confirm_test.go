@@ -109,6 +109,15 @@ func TestNothingIsWrittenForAnOwnerThatHasChanged(t *testing.T) {
 			},
 			after: 50 * time.Millisecond,
 		},
+		"it is another one of the same version, after etcd was restored": {
+			happen: func(cluster *fakeCluster) {
+				version := cluster.objects[ref{"Machine", machineName}].GetResourceVersion()
+				delete(cluster.objects, ref{"Machine", machineName})
+				cluster.createMachine(&Machine{Spec: all})
+				cluster.objects[ref{"Machine", machineName}].SetResourceVersion(version)
+			},
+			after: 50 * time.Millisecond,
+		},
 		"it is gone": {happen: func(cluster *fakeCluster) { delete(cluster.objects, ref{"Machine", machineName}) }},
 	}
 	for name, change := range changes {

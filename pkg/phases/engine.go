@@ -59,7 +59,6 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 		if ssa.IsStale(w.err) {
 			break // a child keeps changing
 		}
-		stale := w.err
 		if !isSuperseded(w.err) {
 			putOff, err := e.report(ctx, live, w, corrected)
 			if err == nil {
@@ -68,11 +67,10 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 			if !ssa.IsStale(err) {
 				return reconcile.Result{}, errors.Join(w.retryable(), fmt.Errorf("writing the status: %w", err))
 			}
-			stale = err
 		}
 		corrected = append(corrected, w.corrected()...)
-		fresh, err := e.reread(ctx, live, stale)
-		if err != nil || isNil(fresh) {
+		fresh, err := e.reread(ctx, live, w.err)
+		if isNil(fresh) {
 			return reconcile.Result{}, err
 		}
 		if fresh.GetUID() != live.GetUID() {
@@ -84,18 +82,14 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 	return reconcile.Result{RequeueAfter: staleRetry}, nil
 }
 
-// reread returns the object as it is now; nil means that it is gone.
+// reread returns the object as it is now; nil without an error means that it is gone.
 func (e *Engine[O, S]) reread(ctx context.Context, object O, err error) (O, error) {
 	var newer *superseded
 	if errors.As(err, &newer) {
 		fresh, _ := newer.by.(O)
 		return fresh, nil
 	}
-	fresh, err := get[O](ctx, e.deps.Uncached, client.ObjectKeyFromObject(object))
-	if err != nil {
-		return fresh, fmt.Errorf("past the cache: %w", err)
-	}
-	return fresh, nil
+	return get[O](ctx, e.deps.Uncached, client.ObjectKeyFromObject(object))
 }
 
 // Plan says what [Engine.ReconcileObject] would do to the object now. It is the same walk with a

@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -533,6 +534,47 @@ func TestNewRefusesWrongDefinitions(t *testing.T) {
 			spoil: func(h *harness) { h.dependencies.Uncached = nil },
 			want:  "Dependencies.Reader and Uncached are required",
 		},
+		"a field to hand over that the child does not have": {
+			spoil: func(h *harness) {
+				h.definition.Phases = []phase{diskPhase{Name: "Boot", Desired: diskOf("Boot").Desired, HandOver: []string{"spek"}}}
+			},
+			want: `phase Boot: HandOver, RemoveFields or UniqueFields: the field path "spek" does not fit`,
+		},
+		"a field to remove that the child does not have": {
+			spoil: func(h *harness) {
+				h.definition.Phases = []phase{diskPhase{Name: "Boot", Desired: diskOf("Boot").Desired, RemoveFields: []string{"spek"}}}
+			},
+			want: `the field path "spek" does not fit`,
+		},
+		"a unique field that the child does not have": {
+			spoil: func(h *harness) {
+				h.definition.Phases = []phase{diskPhase{Name: "Boot", Desired: diskOf("Boot").Desired, UniqueFields: []string{"spek"}}}
+			},
+			want: `the field path "spek" does not fit`,
+		},
+		"a phase that cannot be asked": {
+			spoil: func(h *harness) { h.definition.Phases = []phase{declared{}} },
+			want:  "phase Declared: Declaration.Next is required",
+		},
+		"a phase whose children have no names": {
+			spoil: func(h *harness) {
+				next := func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) { return phases.Done(""), nil }
+				h.definition.Phases = []phase{declared{phases.Declaration[*scope]{Next: next, Child: &Disk{}}}}
+			},
+			want: "phase Declared: Declaration.Names is required beside Child",
+		},
+		"a phase whose child has an unknown type": {
+			spoil: func(h *harness) {
+				next := func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) { return phases.Done(""), nil }
+				names := func(phases.Reconcile[*scope]) ([]string, error) { return nil, nil }
+				h.definition.Phases = []phase{declared{phases.Declaration[*scope]{Next: next, Names: names, Child: &Unregistered{}}}}
+			},
+			want: "phase Declared: *phases_test.Unregistered is not in the scheme",
+		},
+		"no conditions": {
+			spoil: func(h *harness) { h.definition.Conditions = nil },
+			want:  "Scope, Conditions and Status are required",
+		},
 		"no scheme": {
 			spoil: func(h *harness) { h.dependencies.Scheme = nil },
 			want:  "Dependencies.Scheme is required",
@@ -552,6 +594,15 @@ func TestNewRefusesWrongDefinitions(t *testing.T) {
 			g.Expect(err).To(MatchError(And(HavePrefix("building the engine of controller "), ContainSubstring(c.want))))
 		})
 	}
+}
+
+// declared is a phase of another package.
+type declared struct{ declaration phases.Declaration[*scope] }
+
+func (declared) PhaseName() string { return "Declared" }
+
+func (d declared) Declare(*runtime.Scheme) (phases.Declaration[*scope], error) {
+	return d.declaration, nil
 }
 
 func TestNewListsEverythingThatIsWrong(t *testing.T) {

@@ -114,7 +114,7 @@ func (x *executor) perform(ctx context.Context, phase string, next Next) (Verdic
 
 func (x *executor) apply(ctx context.Context, phase string, action Apply) error {
 	decision := action.Decision
-	if live := decision.Request.Live; live != nil && !metav1.IsControlledBy(live, x.owner) && decision.Action != ssa.ActionCreate {
+	if live := decision.Request.Live; live != nil && !metav1.IsControlledBy(live, x.owner) {
 		// The deletion of an owner that orphans its children removes the references first. Whoever has not
 		// seen it yet would take that for drift, revert it, and later tear the children down.
 		x.confirmed = x.plans

@@ -116,6 +116,24 @@ func TestPruneThatFailsIsReportedByItsPhase(t *testing.T) {
 	}
 }
 
+// The teardown goes by the conditions: without that of the phase it would not look for the child.
+func TestConditionOfAChildStaysUntilTheChildIsGoneAlsoIfTheCacheLags(t *testing.T) {
+	g := NewWithT(t)
+	// Given a disk that the cache of a manager that has just started does not show
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.lags = true
+	delete(h.cache, ref{"Disk", "boot"})
+
+	// When it is no longer desired
+	h.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
+	h.syncKind("Machine")
+	h.mustReconcile(t)
+
+	// Then it is deleted
+	g.Expect(h.writes).To(ContainElement("delete Disk boot"))
+	g.Expect(h.device("Disk", "boot")).To(BeNil())
+}
+
 func TestChildThatIsPrunedFirstAndCannotBeComputedBlocksNoEarlierPhase(t *testing.T) {
 	g := NewWithT(t)
 	cluster := newFakeCluster()
