@@ -29,6 +29,11 @@ func TestIdentityOf(t *testing.T) {
 		"of the cluster":   {configuration: corev1ac.Namespace("x"), identity: "Namespace x"},
 		"nil":              {err: "is nil"},
 		"a nil pointer":    {configuration: nilPointer, err: "is nil"},
+		"not a pointer":    {configuration: withoutMetadata{}, err: "is nil"},
+		"no kind":          {configuration: data().WithKind(""), err: "has no kind or apiVersion"},
+		"no apiVersion":    {configuration: data().WithAPIVersion(""), err: "has no kind or apiVersion"},
+		"no metadata":      {configuration: &withoutMetadata{}, err: "*ssa.withoutMetadata does not embed *metav1ac.ObjectMetaApplyConfiguration"},
+		"other metadata":   {configuration: &withOtherMetadata{}, err: "*ssa.withOtherMetadata does not embed *metav1ac.ObjectMetaApplyConfiguration"},
 		"no constructor":   {configuration: &corev1ac.ConfigMapApplyConfiguration{}, err: "has no kind or apiVersion"},
 		"no name":          {configuration: corev1ac.ConfigMap("", "n"), err: "has no metadata.name"},
 		"a bad apiVersion": {configuration: data().WithAPIVersion("a/b/c"), err: "parsing the apiVersion"},
@@ -46,20 +51,28 @@ func TestIdentityOf(t *testing.T) {
 	}
 }
 
+type withoutMetadata struct{ Configuration }
+
+type withOtherMetadata struct {
+	Configuration
+
+	ObjectMetaApplyConfiguration string
+}
+
 func TestSetController(t *testing.T) {
 	owner := *ownedBy("me")
 	g := NewWithT(t)
 	meta := data().WithOwnerReferences(
 		metav1ac.OwnerReference().WithUID("me").WithName("stale"),
 		metav1ac.OwnerReference().WithUID("friend"),
+		metav1ac.OwnerReference(), // without a UID
 	).ObjectMetaApplyConfiguration
 
 	for range 2 { // a configuration may be applied twice
 		g.Expect(setController(meta, owner)).To(Succeed())
-		g.Expect(meta.OwnerReferences).To(HaveLen(2))
-		g.Expect(*meta.OwnerReferences[1].Name).To(Equal("owner"))
-		g.Expect(*meta.OwnerReferences[1].Controller).To(BeTrue())
-		g.Expect(*meta.OwnerReferences[1].BlockOwnerDeletion).To(BeTrue())
+		g.Expect(meta.OwnerReferences).To(HaveLen(3))
+		g.Expect(meta.OwnerReferences[2]).To(Equal(*metav1ac.OwnerReference().
+			WithAPIVersion("v1").WithKind("ConfigMap").WithName("owner").WithUID("me").WithController(true).WithBlockOwnerDeletion(true)))
 	}
 	meta.OwnerReferences[0].WithController(true)
 	g.Expect(setController(meta, owner)).NotTo(Succeed())

@@ -173,6 +173,8 @@ func TestDecideRefusesAnObjectThatIsBeingDeleted(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(errors.As(err, &typed)).To(BeTrue())
 	g.Expect(typed.Reason).To(Equal(ReasonTerminating))
+	g.Expect(typed.Error()).To(Equal("ConfigMap n/c: it is being deleted; it will be recreated"))
+	g.Expect(typed.Transient).To(BeTrue())
 }
 
 // TestDecideLeavesFieldsToOtherManagers: what is handed over, and what another manager has taken of a
@@ -238,7 +240,7 @@ func TestCheckOwnership(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := evidence{
-				target: target{manager: "me"}, record: test.record, held: &fieldSet{},
+				target: target{manager: "me", id: identity{gvk: corev1.SchemeGroupVersion.WithKind("ConfigMap"), key: client.ObjectKey{Namespace: "n", Name: "c"}}}, record: test.record, held: &fieldSet{},
 				live: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{OwnerReferences: test.references}},
 			}
 			if test.applied {
@@ -266,4 +268,20 @@ func expectOwnership(g *WithT, e evidence, req Request, reason Reason, adopts, t
 	g.Expect(errors.As(err, &typed)).To(BeTrue())
 	g.Expect(typed.Reason).To(Equal(reason))
 	g.Expect(typed.Transient).To(Equal(transient))
+	g.Expect(typed.Permanent()).To(Equal(!transient))
+	g.Expect(typed.Object).To(Equal("ConfigMap n/c"))
+	want := "it is controlled by ConfigMap "
+	switch {
+	case transient:
+		want = "it is still owned by a deleted ConfigMap of the same name"
+	case reason == ReasonNotOwned:
+		want = "an object of this name exists and no controller owns it; delete or rename it, or set spec.adoptionPolicy to IfUnowned"
+	}
+	g.Expect(typed.Message).To(HavePrefix(want))
+}
+
+func TestOwnerWithoutAdoptionOffersNone(t *testing.T) {
+	e := evidence{live: &corev1.ConfigMap{}, held: &fieldSet{}}
+	_, err := checkOwnership(e, Request{Owner: ownedBy("me")})
+	NewWithT(t).Expect(err).To(MatchError(HaveSuffix("no controller owns it; delete or rename it")))
 }

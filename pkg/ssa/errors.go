@@ -39,7 +39,8 @@ const (
 	ReasonKindMissing Reason = "KindMissing"
 	// ReasonNamespaceTerminating: the namespace is being deleted or does not exist.
 	ReasonNamespaceTerminating Reason = "NamespaceTerminating"
-	// ReasonAPIUnavailable: the API server or a webhook did not respond, or asked to retry later.
+	// ReasonAPIUnavailable: the API server or a webhook did not respond, asked to retry later, or does not know the kind
+	// of the owner yet.
 	ReasonAPIUnavailable Reason = "APIUnavailable"
 	// ReasonStale: the object changed between the read and the write; a fresh read helps.
 	ReasonStale Reason = "Stale"
@@ -136,6 +137,9 @@ var classes = []class{
 	{ReasonQuotaExceeded, func(f failure) bool { return strings.Contains(f.message, "exceeded quota") }, func(f failure) string {
 		return after(quotaUsed.ReplaceAllString(f.message, ""), "is forbidden: ") + "; raise the quota or request less"
 	}},
+	{ReasonAPIUnavailable, failure.isOwnerKindUnknown, func(failure) string {
+		return "the API server does not know the kind of the owner yet; retrying"
+	}},
 	{ReasonForbidden, func(f failure) bool { return apierrors.IsForbidden(f.error) && accessDenied.MatchString(f.message) }, func(f failure) string {
 		return f.message + "; grant the manager's service account this permission"
 	}},
@@ -177,12 +181,18 @@ func (f failure) isMissingNamespace() bool {
 		apierrors.IsNotFound(f.error) && ptr.Deref(f.status.Details, metav1.StatusDetails{}).Kind == "namespaces"
 }
 
+// isOwnerKindUnknown: the admission plugin that checks owner references has a discovery of its own, which is
+// updated some time after a CRD was installed or upgraded.
+func (f failure) isOwnerKindUnknown() bool {
+	return strings.Contains(f.message, "cannot set blockOwnerDeletion") && strings.Contains(f.message, "RESTMapping")
+}
+
 // isStale: the object existed when it was read. If another object has the name now, the API server
 // answers that the UID is immutable; the object may also have got another controller.
 func (f failure) isStale() bool {
 	return apierrors.IsConflict(f.error) || apierrors.IsNotFound(f.error) ||
-		apierrors.IsInvalid(f.error) && slices.ContainsFunc(f.causes, func(c metav1.StatusCause) bool {
-			return c.Field == "metadata.uid" || c.Field == "metadata.ownerReferences" && strings.Contains(c.Message, "Only one reference can have Controller set to true")
+		slices.ContainsFunc(f.causes, func(c metav1.StatusCause) bool {
+			return c.Field == "metadata.uid" || strings.Contains(c.Message, "Only one reference can have Controller set to true")
 		})
 }
 
@@ -191,7 +201,7 @@ func (f failure) isInvalid() bool {
 }
 
 func (f failure) isImmutable() bool {
-	return f.isInvalid() && slices.ContainsFunc(f.causes, func(c metav1.StatusCause) bool { return immutable.MatchString(c.Message) })
+	return slices.ContainsFunc(f.causes, func(c metav1.StatusCause) bool { return immutable.MatchString(c.Message) })
 }
 
 // isUnavailable is also true for what is no answer of the API server at all.

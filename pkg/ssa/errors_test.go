@@ -57,6 +57,16 @@ func TestClassify(t *testing.T) {
 				Type: metav1.CauseTypeFieldManagerConflict, Field: ".spec.replicas", Message: `conflict with "kubectl" with subresource "scale" using apps/v1 at 2026-01-02T03:04:05Z`})),
 			reason: ReasonConflict, message: `.spec.replicas is managed by "kubectl"; remove the field there, or set the same value in both`,
 		},
+		"two fields that other appliers hold": {
+			err: answered(409, metav1.StatusReasonConflict, "Apply failed with 2 conflicts", causes(
+				metav1.StatusCause{Type: metav1.CauseTypeFieldManagerConflict, Field: ".spec.replicas", Message: `conflict with "b"`},
+				metav1.StatusCause{Type: metav1.CauseTypeFieldManagerConflict, Field: ".spec.paused", Message: `conflict with "a"`})),
+			reason: ReasonConflict, message: `.spec.paused is managed by "a", .spec.replicas is managed by "b"; remove the field there, or set the same value in both`,
+		},
+		"an old resourceVersion of a Namespace": {
+			err:    apierrors.NewConflict(schema.GroupResource{Resource: "namespaces"}, "web", errors.New("the object has been modified; please apply your changes to the latest version and try again")),
+			reason: ReasonStale, message: "it has changed since it was read; retrying", transient: true,
+		},
 		"an old resourceVersion": {
 			err:    apierrors.NewConflict(deployments, "web", errors.New("the object has been modified; please apply your changes to the latest version and try again")),
 			reason: ReasonStale, message: "it has changed since it was read; retrying", transient: true,
@@ -125,6 +135,14 @@ func TestClassify(t *testing.T) {
 			reason:  ReasonForbidden,
 			message: `deployments.apps "web" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>; grant the manager's service account this permission`,
 		},
+		"an owner whose kind the API server has not discovered": {
+			err:    forbidden(`cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion fixpoint.dev/v1beta1 Kind AppService: no matches for kind "AppService" in version "fixpoint.dev/v1beta1"`),
+			reason: ReasonAPIUnavailable, transient: true, message: "the API server does not know the kind of the owner yet; retrying",
+		},
+		"an owner whose kind the API server has not discovered, by another message": {
+			err:    forbidden(`cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: RESTMapping not found for fixpoint.dev/v1beta1, Kind=AppService`),
+			reason: ReasonAPIUnavailable, transient: true, message: "the API server does not know the kind of the owner yet; retrying",
+		},
 		"a permission that the manager has not got itself": {
 			err:     forbidden(`user "m" (groups=["g"]) is attempting to grant RBAC permissions not currently held`),
 			reason:  ReasonForbidden,
@@ -143,6 +161,22 @@ func TestClassify(t *testing.T) {
 			reason: ReasonImmutableField, permanent: true,
 			message: "spec: Forbidden: updates to statefulset spec for fields other than 'replicas' are forbidden; restore the previous value, or delete the object so that it is recreated",
 		},
+		"an owner reference that is invalid": {
+			err: invalid("metadata.ownerReferences", "Invalid value: {}: name must not be empty"), reason: ReasonInvalid, permanent: true,
+			message: "metadata.ownerReferences: Invalid value: {}: name must not be empty",
+		},
+		"an invalid value that reads like a missing permission": {
+			err: invalid("spec.user", `Invalid value: "a": user "a" cannot be used`), reason: ReasonInvalid, permanent: true,
+			message: `spec.user: Invalid value: "a": user "a" cannot be used`,
+		},
+		"two invalid values": {
+			err: answered(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "invalid", causes(
+				metav1.StatusCause{Field: "spec.a", Message: "one"}, metav1.StatusCause{Field: "spec.b", Message: "two"})),
+			reason: ReasonInvalid, permanent: true, message: "spec.a: one; spec.b: two",
+		},
+		"a bad request": {
+			err: apierrors.NewBadRequest("the body is (no): JSON"), reason: ReasonInvalid, permanent: true, message: "the body is (no): JSON",
+		},
 		"a configuration that does not fit the schema": {
 			err:    answered(500, "", `failed to create typed patch object (shop/web; apps/v1, Kind=Deployment): .spec.replicas: expected numeric (int or float), got string`, nil),
 			reason: ReasonInvalid, permanent: true, message: ".spec.replicas: expected numeric (int or float), got string",
@@ -158,11 +192,27 @@ func TestClassify(t *testing.T) {
 		"an API server that is busy": {
 			err: apierrors.NewTooManyRequests("later", 1), reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
 		},
+		"an API server that does not answer in time": {
+			err: apierrors.NewTimeoutError("later", 1), reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
+		},
+		"an API server that could not do it in time": {
+			err: apierrors.NewServerTimeout(deployments, "patch", 1), reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
+		},
+		"an API server that is not available": {
+			err: apierrors.NewServiceUnavailable("later"), reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
+		},
+		"a proxy in front of the API server": {
+			err:    apierrors.NewGenericServerResponse(520, "PATCH", deployments, "web", "<html>", 0, true),
+			reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
+		},
+		"a plugin that lacks a mapping": {
+			err: forbidden("no RESTMapping for the quota"), reason: ReasonAdmissionDenied, message: "no RESTMapping for the quota",
+		},
 		"a deadline": {
 			err: context.DeadlineExceeded, reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
 		},
 		"anything else": {
-			err: answered(http.StatusTeapot, "Teapot", "short and stout", nil), reason: ReasonFailed, message: "short and stout",
+			err: answered(http.StatusTeapot, "Teapot", "short and stout", nil), reason: ReasonFailed, message: "patching: short and stout",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +222,8 @@ func TestClassify(t *testing.T) {
 			typed := &Error{}
 			g.Expect(errors.As(err, &typed)).To(BeTrue())
 			g.Expect(typed.Reason).To(Equal(test.reason))
-			g.Expect(typed.Message).To(HaveSuffix(test.message))
+			g.Expect(typed.Message).To(Equal(test.message))
+			g.Expect(typed.ConditionReason()).To(Equal(string(test.reason)))
 			g.Expect(typed.Error()).To(HavePrefix("Deployment shop/web: "))
 			g.Expect(typed.Transient).To(Equal(test.transient), "transient")
 			g.Expect(typed.Permanent()).To(Equal(test.permanent), "permanent")
@@ -188,6 +239,13 @@ func TestClassifyCutsWhatTheAPIServerQuotes(t *testing.T) {
 	g.Expect(errors.As(classify(deployment, invalid("spec", strings.Repeat("ü", 5000))), &typed)).To(BeTrue())
 	g.Expect(len(typed.Message)).To(BeNumerically("<", maxMessage+50))
 	g.Expect(strings.ToValidUTF8(typed.Message, "?")).To(Equal(typed.Message))
+}
+
+func TestMessagesAreKeptUpToTheirBound(t *testing.T) {
+	g := NewWithT(t)
+	longest := strings.Repeat("a", 256) + strings.Repeat("b", 256)
+	g.Expect(shorten(longest)).To(Equal(longest))
+	g.Expect(shorten(longest + "c")).To(Equal(longest[:256] + " … " + longest[257:] + "c"))
 }
 
 func TestClassifyOfNothing(t *testing.T) {

@@ -89,16 +89,24 @@ func TestExecuteIsStaleWhenTheObjectHasChanged(t *testing.T) {
 	for name, test := range map[string]struct {
 		cached func(live client.Object) client.Object
 		desire []string
+		shared bool
 	}{
-		"created meanwhile":   {cached: func(client.Object) client.Object { return nil }},
-		"recreated meanwhile": {cached: func(live client.Object) client.Object { live.SetUID("another"); return live }, desire: []string{"a", "2"}},
+		"created meanwhile": {cached: func(client.Object) client.Object { return nil }},
+		"shared, and created meanwhile with another value": {cached: func(client.Object) client.Object { return nil }, desire: []string{"a", "2"}, shared: true},
+		"recreated meanwhile":                              {cached: func(live client.Object) client.Object { live.SetUID("another"); return live }, desire: []string{"a", "2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, server := NewWithT(t), newServer()
 			applier := newBenchApplier(t, server)
 			created, err := applier.Apply(context.Background(), Request{Desired: data("a", "1"), Owner: ownedBy("o")})
 			g.Expect(err).NotTo(HaveOccurred())
-			d, err := applier.Decide(Request{Desired: data(test.desire...), Owner: ownedBy("o"), Live: test.cached(created.Live)})
+			request := Request{Desired: data(test.desire...), Owner: ownedBy("o"), Live: test.cached(created.Live)}
+			if test.shared {
+				applier, err = New(Options{Client: server, FieldManager: "another"})
+				g.Expect(err).NotTo(HaveOccurred())
+				request.Owner = nil
+			}
+			d, err := applier.Decide(request)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(d.Writes()).To(BeTrue())
 

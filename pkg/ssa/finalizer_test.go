@@ -10,6 +10,83 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+func TestEnsureFinalizerSendsNothingIfItExists(t *testing.T) {
+	old := func(apiVersion string) []metav1.ManagedFieldsEntry {
+		entry := applyEntry(benchManager, apiVersion, "")
+		entry.FieldsV1 = metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"test.example/teardown\"":{}}}}`)
+		return []metav1.ManagedFieldsEntry{entry}
+	}
+	for name, test := range map[string]struct {
+		finalizers []string
+		managed    []metav1.ManagedFieldsEntry
+		sends      bool
+	}{
+		"none":                                   {sends: true},
+		"that of another manager":                {finalizers: []string{teardown}},
+		"its own":                                {finalizers: []string{teardown}, managed: old("v1")},
+		"its own, in another version of the API": {finalizers: []string{teardown}, managed: old("v0"), sends: true},
+		"another finalizer of another manager":   {finalizers: []string{"other.example/x"}, sends: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, server := NewWithT(t), newServer()
+			live := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", Finalizers: test.finalizers}}
+			g.Expect(server.Create(context.Background(), live)).To(Succeed())
+			if test.managed != nil {
+				live.ManagedFields = test.managed
+			}
+			before := server.requests
+
+			finalized, err := newBenchApplier(t, server).EnsureFinalizer(context.Background(), live, teardown)
+
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(finalized.GetFinalizers()).To(ContainElements(teardown))
+			g.Expect(finalized.GetFinalizers()).To(ContainElements(test.finalizers))
+			g.Expect(server.requests > before).To(Equal(test.sends))
+			if entry := appliedEntry(finalized, benchManager, ""); entry != nil && test.sends {
+				g.Expect(entry.FieldsV1.GetRawString()).To(MatchJSON(`{"f:metadata":{"f:finalizers":{"v:\"test.example/teardown\"":{}}}}`), "what other managers have added stays managed by them")
+			}
+		})
+	}
+}
+
+func TestRemoveFinalizerRemovesThatOfAnotherManager(t *testing.T) {
+	g, server := NewWithT(t), newServer()
+	live := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", Finalizers: []string{teardown, "other.example/x"}}}
+	g.Expect(server.Create(context.Background(), live, client.FieldOwner("kubectl"))).To(Succeed())
+	applier := newBenchApplier(t, server)
+
+	g.Expect(applier.RemoveFinalizer(context.Background(), live, teardown)).To(Succeed())
+
+	now := &corev1.ConfigMap{}
+	g.Expect(server.Get(context.Background(), client.ObjectKeyFromObject(live), now)).To(Succeed())
+	g.Expect(now.Finalizers).To(ConsistOf("other.example/x"))
+	before := server.requests
+	g.Expect(applier.RemoveFinalizer(context.Background(), now, teardown)).To(Succeed())
+	g.Expect(server.requests).To(Equal(before), "it is gone")
+}
+
+func TestFinalizersOfUnreadableObjectsAreErrors(t *testing.T) {
+	g, applier := NewWithT(t), newBenchApplier(t, newServer())
+	broken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Finalizers: []string{teardown}}}
+	entry := applyEntry(benchManager, "v1", "")
+	entry.FieldsV1 = metav1.NewFieldsV1("[")
+	broken.ManagedFields = []metav1.ManagedFieldsEntry{entry}
+	g.Expect(applier.RemoveFinalizer(context.Background(), broken, teardown)).To(MatchError(ContainSubstring("parsing managed fields")))
+	_, err := applier.EnsureFinalizer(context.Background(), broken, "other.example/x")
+	g.Expect(err).To(MatchError(ContainSubstring("parsing managed fields")))
+
+	unknown := &unknownKind{}
+	unknown.SetFinalizers([]string{teardown})
+	g.Expect(applier.RemoveFinalizer(context.Background(), unknown, teardown)).To(MatchError(HavePrefix("finding the kind of *ssa.unknownKind: ")))
+	_, err = applier.EnsureFinalizer(context.Background(), unknown, teardown)
+	g.Expect(err).To(MatchError(HavePrefix("finding the kind of *ssa.unknownKind: ")))
+	_, err = applier.Delete(context.Background(), unknown, *ownedBy("o"), background)
+	g.Expect(err).To(MatchError(HavePrefix("finding the kind of *ssa.unknownKind: ")))
+}
+
+// unknownKind is a type that no scheme has.
+type unknownKind struct{ corev1.ConfigMap }
+
 const teardown = "test.example/teardown"
 
 // TestFinalizersOfASuccessorStay: what was read was deleted, and another object has its name.
