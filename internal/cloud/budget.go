@@ -40,6 +40,8 @@ type budget struct {
 	// shares are the reservations by object. swept is when stale ones were last dropped.
 	shares map[string]*share
 	swept  time.Time
+	// writesUntil is when the last of the objects that wait for a write may send it.
+	writesUntil time.Time
 	// throttledUntil is the end of the Retry-After of the last throttled response.
 	throttledUntil time.Time
 	// streak counts the throttled responses that directly follow each other. It lengthens the wait,
@@ -75,7 +77,6 @@ func newBudget(c clock.PassiveClock, limits Limits) *budget {
 		sentWrites: rate.NewLimiter(rate.Limit(limits.WritesPerSecond), limits.WritesBurst),
 		sentReads:  rate.NewLimiter(rate.Limit(limits.ReadsPerSecond), limits.ReadsBurst),
 		shares:     map[string]*share{},
-		swept:      c.Now(),
 	}
 }
 
@@ -120,9 +121,6 @@ func (b *budget) share(object string, now time.Time) *share {
 
 // readIn hands out the reserved reads, or returns how long to wait for them.
 func (s *share) readIn(now time.Time) time.Duration {
-	if s.readAt.IsZero() {
-		return 0
-	}
 	if wait := s.readAt.Sub(now); wait > 0 {
 		return wait
 	}
@@ -160,17 +158,24 @@ func (b *budget) reserveWrite(object string) time.Duration {
 	}
 	own := b.share(object, now)
 	if own.writeAt.IsZero() {
-		own.writeAt = now.Add(b.writes.ReserveN(now, 1).DelayFrom(now))
+		b.delayWrite(own, now.Add(b.writes.ReserveN(now, 1).DelayFrom(now)))
 	}
 	if wait := own.writeAt.Sub(now); wait > 0 {
 		return wait
 	}
 	if wait := send(b.sentWrites, now); wait > 0 {
-		own.writeAt = now.Add(wait)
+		b.delayWrite(own, now.Add(wait))
 		return wait
 	}
 	own.writeAt = time.Time{}
 	return 0
+}
+
+func (b *budget) delayWrite(own *share, until time.Time) {
+	own.writeAt = until
+	if until.After(b.writesUntil) {
+		b.writesUntil = until
+	}
 }
 
 // send takes a request from a bucket, or returns how long to wait for one.
@@ -202,7 +207,7 @@ func (b *budget) refused(retryAfter time.Duration) time.Duration {
 func (b *budget) answered() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.streak > 0 && b.clock.Since(b.throttledUntil) > streakTimeout {
+	if b.clock.Since(b.throttledUntil) > streakTimeout {
 		b.streak = 0
 	}
 }
@@ -210,17 +215,12 @@ func (b *budget) answered() {
 // streakTimeout is how long after the end of a wait a throttled response continues the streak.
 const streakTimeout = time.Minute
 
-// isBusy says whether any object has to wait.
+// isBusy says whether any object has to wait. It is asked before each routine reconcile, so it does not go through the objects.
 func (b *budget) isBusy() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	for _, own := range b.shares {
-		if own.writeAt.After(now) {
-			return true
-		}
-	}
-	return b.throttledFor(now) > 0 || b.reads.TokensAt(now) < maxReadsPerReconcile
+	return b.writesUntil.After(now) || b.throttledFor(now) > 0 || b.reads.TokensAt(now) < maxReadsPerReconcile
 }
 
 // throttledFor returns how long all objects have to wait after a throttled response.

@@ -73,6 +73,7 @@ func TestReconcileWaitsForItsReads(t *testing.T) {
 	g.Expect(b.reserveReads("b", 3)).To(BeZero())
 	g.Expect(b.isBusy()).To(BeTrue())
 	g.Expect(b.reserveReads("c", 3)).To(Equal(time.Second))
+	g.Expect(b.reserveReads("c", 3)).To(Equal(time.Second), "it reserves no more")
 	// then an admitted object reads, and is not admitted twice
 	g.Expect(b.reserveReads("a", 3)).To(BeZero())
 	for range 3 {
@@ -89,11 +90,91 @@ func TestReconcileWaitsForPendingWrite(t *testing.T) {
 	g := NewWithT(t)
 	b, c := newTestBudget(Limits{WritesPerSecond: 1, WritesBurst: 1})
 	g.Expect(b.reserveWrite("a")).To(BeZero())
+	g.Expect(b.isBusy()).To(BeFalse())
 	g.Expect(b.reserveWrite("b")).To(Equal(time.Second))
+	g.Expect(b.reserveWrite("c")).To(Equal(2 * time.Second))
 	g.Expect(b.reserveReads("b", 1)).To(Equal(time.Second))
-	step(c, time.Second)
+	step(c, 2*time.Second)
+	g.Expect(b.isBusy()).To(BeFalse())
 	g.Expect(b.reserveReads("b", 1)).To(BeZero())
 	g.Expect(b.reserveWrite("b")).To(BeZero())
+	// and another object may not write at the same time as one that is late
+	g.Expect(b.reserveWrite("c")).To(Equal(time.Second))
+	g.Expect(b.reserveReads("c", 1)).To(Equal(time.Second))
+	g.Expect(b.isBusy()).To(BeTrue())
+	step(c, time.Second)
+	g.Expect(b.reserveReads("c", 1)).To(BeZero())
+	g.Expect(b.shares["c"].left).To(Equal(1))
+	g.Expect(b.reserveWrite("c")).To(BeZero())
+}
+
+// A write that is delayed by less than those that wait does not end the wait.
+func TestIsBusyUntilTheLastWrite(t *testing.T) {
+	g := NewWithT(t)
+	b, c := newTestBudget(Limits{WritesPerSecond: 1, WritesBurst: 1})
+	for i := range 5 {
+		g.Expect(b.reserveWrite(fmt.Sprint(i))).To(Equal(time.Duration(i) * time.Second))
+	}
+	step(c, 2*time.Second)
+	g.Expect(b.reserveWrite("2")).To(BeZero())
+	g.Expect(b.reserveWrite("1")).To(Equal(time.Second))
+	step(c, time.Second)
+	g.Expect(b.isBusy()).To(BeTrue())
+	step(c, time.Second)
+	g.Expect(b.isBusy()).To(BeFalse())
+}
+
+func TestEachWriteOfAnObjectIsReserved(t *testing.T) {
+	g := NewWithT(t)
+	b, c := newTestBudget(Limits{WritesPerSecond: 1, WritesBurst: 10})
+	for range 8 {
+		g.Expect(b.reserveWrite("a")).To(BeZero())
+	}
+	g.Expect(b.reserveWrite("a")).To(Equal(time.Second))
+	step(c, time.Second)
+	g.Expect(b.reserveWrite("a")).To(BeZero())
+	g.Expect(b.reserveWrite("a")).To(Equal(time.Second))
+}
+
+// Objects that send later than they may, and so at the same time, do not exceed what Azure permits. A request that has
+// to wait takes nothing from the limit.
+func TestLateRequestsStayBelowTheLimit(t *testing.T) {
+	for name, request := range map[string]struct {
+		reserve, send func(b *budget, object string) time.Duration
+	}{
+		"reads":  {func(b *budget, object string) time.Duration { return b.reserveReads(object, 1) }, (*budget).read},
+		"writes": {(*budget).reserveWrite, (*budget).reserveWrite},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			b, c := newTestBudget(Limits{WritesPerSecond: 1, WritesBurst: 10, ReadsPerSecond: 1, ReadsBurst: 10})
+			// given 8 objects that may send now, and others that may send one after the other
+			for i := range 20 {
+				g.Expect(request.reserve(b, fmt.Sprint(i))).To(Equal(time.Duration(max(0, i-7)) * time.Second))
+			}
+			// when these send at the same time
+			step(c, time.Minute)
+			for i := range 10 {
+				g.Expect(request.send(b, fmt.Sprint(8+i))).To(BeZero())
+			}
+			// then those beyond the limit wait
+			for range 2 {
+				g.Expect(request.send(b, "18")).To(Equal(time.Second))
+				g.Expect(request.send(b, "19")).To(Equal(time.Second))
+			}
+			step(c, time.Second)
+			g.Expect(request.send(b, "18")).To(BeZero())
+			g.Expect(request.send(b, "19")).To(Equal(time.Second))
+		})
+	}
+}
+
+func TestLimitsDefaultToThoseOfAzure(t *testing.T) {
+	azure := Limits{WritesPerSecond: 10, WritesBurst: 200, ReadsPerSecond: 25, ReadsBurst: 250}
+	own := Limits{WritesPerSecond: 1, WritesBurst: 2, ReadsPerSecond: 3, ReadsBurst: 4}
+	g := NewWithT(t)
+	g.Expect(Limits{}.withDefaults()).To(Equal(azure))
+	g.Expect(own.withDefaults()).To(Equal(own))
 }
 
 func TestThrottledResponseDelaysAllObjects(t *testing.T) {
@@ -111,9 +192,16 @@ func TestThrottledResponseDelaysAllObjects(t *testing.T) {
 	g.Expect(b.refused(time.Second)).To(Equal(5 * time.Second))
 	step(c, 5*time.Second)
 	g.Expect(b.reserveWrite("a")).To(BeZero())
-	// and throttled responses in a row lengthen the wait, until requests succeed again
-	g.Expect(b.refused(5 * time.Second)).To(Equal(10 * time.Second))
-	step(c, 10*time.Second+2*streakTimeout)
+	// and throttled responses in a row lengthen the wait, up to 16 times
+	for _, wait := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 80 * time.Second} {
+		g.Expect(b.refused(5 * time.Second)).To(Equal(wait))
+		step(c, wait)
+	}
+	// until requests have succeeded for more than a minute
+	step(c, time.Minute)
+	b.answered()
+	g.Expect(b.refused(5 * time.Second)).To(Equal(80 * time.Second))
+	step(c, 80*time.Second+time.Minute+1)
 	b.answered()
 	g.Expect(b.refused(5 * time.Second)).To(Equal(5 * time.Second))
 }
@@ -134,4 +222,11 @@ func TestDropsReservationsOfInactiveObjects(t *testing.T) {
 	// then only the reservations of the active object remain
 	g.Expect(b.shares).To(And(HaveLen(2), HaveKey("9"), HaveKey("new")))
 	g.Expect(b.shares["9"].left).To(Equal(3))
+	// and the others go once per timeout
+	step(c, shareTimeout-1)
+	b.reserveWrite("new")
+	g.Expect(b.shares).To(HaveLen(2))
+	step(c, 1)
+	b.reserveWrite("new")
+	g.Expect(b.shares).To(And(HaveLen(1), HaveKey("new")))
 }

@@ -90,9 +90,6 @@ const connectionTimeout = 2 * time.Hour
 
 // New returns a Cloud.
 func New(config Config) *Cloud {
-	if config.Cloud.Services == nil {
-		config.Cloud = azcloud.AzurePublic
-	}
 	if config.Guard != nil {
 		config.Transport = guarded(config.Guard, config.Transport)
 	}
@@ -313,9 +310,6 @@ func (c *Client) Account(ctx context.Context, group, name string) (*Account, err
 
 // etagOf returns the ETag of a response, or "".
 func etagOf(response *http.Response) string {
-	if response == nil {
-		return ""
-	}
 	return response.Header.Get("ETag")
 }
 
@@ -440,7 +434,7 @@ func (c *Client) IsNameAvailable(ctx context.Context, group, name string) (bool,
 	var answer armstorage.AccountsClientCheckNameAvailabilityResponse
 	err := c.write(c.forAccount(group, name, "checking the availability of the storage account name"), func() (err error) {
 		answer, err = c.accounts.CheckNameAvailability(ctx, armstorage.AccountCheckNameAvailabilityParameters{
-			Name: &name, Type: to.Ptr("Microsoft.Storage/storageAccounts"),
+			Name: &name,
 		}, nil)
 		return err
 	})
@@ -474,7 +468,7 @@ func (c *Client) Vault(ctx context.Context, object, group, name string) (*Vault,
 	}
 	vault := vaultOf(answer.Vault)
 	c.seen.add(reading{
-		subscription: c.subscription, fingerprint: fingerprintOf(singleVault, vault),
+		subscription: c.subscription, fingerprint: fingerprintOf(vault),
 		single: list{kind: singleVault, group: group, name: name},
 	})
 	return vault, nil
@@ -525,7 +519,7 @@ func (c *Client) Grant(ctx context.Context, object, vaultID, principalID string)
 		}
 		return nil
 	})
-	if err != nil || found == nil {
+	if found == nil {
 		c.seen.spoil()
 		return nil, err
 	}
@@ -573,7 +567,7 @@ func (c *Client) DeleteGrant(ctx context.Context, object, vaultID, principalID s
 		_, err := c.roles.Delete(policy.WithCaptureResponse(ctx, &response), vaultID, grantName(vaultID, principalID), nil)
 		return err
 	})
-	there := err == nil && response != nil && response.StatusCode != http.StatusNoContent
+	there := err == nil && response.StatusCode != http.StatusNoContent
 	return there, ignoreNotFound(err)
 }
 

@@ -26,27 +26,27 @@ type Credentials interface {
 }
 
 // AzureCredentials are the credentials of Microsoft Entra ID.
-type AzureCredentials struct{}
+type AzureCredentials struct{ options azcore.ClientOptions }
 
 // Own implements [Credentials] with environment variables, a workload identity or a managed identity.
-func (AzureCredentials) Own() (azcore.TokenCredential, error) {
-	return azidentity.NewDefaultAzureCredential(nil)
+func (c AzureCredentials) Own() (azcore.TokenCredential, error) {
+	return azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: c.options})
 }
 
 // Secret implements [Credentials].
-func (AzureCredentials) Secret(tenantID, clientID, secret string) (azcore.TokenCredential, error) {
-	return azidentity.NewClientSecretCredential(tenantID, clientID, secret, nil)
+func (c AzureCredentials) Secret(tenantID, clientID, secret string) (azcore.TokenCredential, error) {
+	return azidentity.NewClientSecretCredential(tenantID, clientID, secret, &azidentity.ClientSecretCredentialOptions{ClientOptions: c.options})
 }
 
 // Assertion implements [Credentials].
-func (AzureCredentials) Assertion(tenantID, clientID string, assert func(context.Context) (string, error)) (azcore.TokenCredential, error) {
+func (c AzureCredentials) Assertion(tenantID, clientID string, assert func(context.Context) (string, error)) (azcore.TokenCredential, error) {
 	directory, err := azidentity.NewClientAssertionCredential(tenantID, clientID, func(ctx context.Context) (string, error) {
 		token, err := assert(ctx)
 		if failure, ok := ctx.Value(failureKey{}).(*error); ok {
 			*failure = err
 		}
 		return token, err
-	}, nil)
+	}, &azidentity.ClientAssertionCredentialOptions{ClientOptions: c.options})
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +68,8 @@ type failureKey struct{}
 func (a asserted) GetToken(ctx context.Context, options policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	var failure error
 	token, err := a.directory.GetToken(context.WithValue(ctx, failureKey{}, &failure), options)
-	if err != nil && failure != nil {
-		return token, failure
+	if failure != nil {
+		return azcore.AccessToken{}, failure
 	}
 	return token, err
 }
@@ -86,13 +86,13 @@ func (c FileCredentials) Own() (azcore.TokenCredential, error) { return tokenFil
 
 type tokenFile string
 
-// GetToken implements the SDK's interface. The token expires at once, so that the SDK does not cache it.
+// GetToken implements the SDK's interface. The token has no time at which it expires, so that the SDK does not cache it.
 func (f tokenFile) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	token, err := ReadToken(string(f))
 	if err != nil {
 		return azcore.AccessToken{}, &AssertionError{Message: "the credential of the manager is unavailable: " + err.Error() + "; correct the file of --cloud-token-file"}
 	}
-	return azcore.AccessToken{Token: token, ExpiresOn: time.Now()}, nil
+	return azcore.AccessToken{Token: token}, nil
 }
 
 // ReadToken reads a bearer token from a file. Space around the token is ignored.

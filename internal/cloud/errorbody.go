@@ -13,21 +13,19 @@ import (
 // https://github.com/cloud-and-ai-microsoft/resource-provider-contract/blob/master/v1.0/common-api-details.md#error-response-content.
 type armError struct {
 	Error struct {
-		Code    string `json:"code"`
 		Message string `json:"message"`
 	} `json:"error"`
 }
 
-func errorBody(response *http.Response) (armError, error) {
-	var body armError
+// errorMessage returns the message of an error response, or "".
+func errorMessage(response *http.Response) string {
 	if response == nil {
-		return body, nil
+		return ""
 	}
-	raw, err := runtime.Payload(response)
-	if err != nil {
-		return body, err
-	}
-	return body, json.Unmarshal(raw, &body)
+	var body armError
+	raw, _ := runtime.Payload(response)
+	_ = json.Unmarshal(raw, &body) // what cannot be read has no message
+	return body.Error.Message
 }
 
 // noise matches the parts of a message that change with each request: request IDs and times, each with a

@@ -209,8 +209,7 @@ func (e *Error) fromResponse(response *azcore.ResponseError) {
 // cloudMessage returns the message in the error body. The SDK's own text contains the whole request and
 // response, with IDs and times that change each time.
 func cloudMessage(response *azcore.ResponseError) string {
-	body, err := errorBody(response.RawResponse)
-	if message := strings.TrimSpace(withoutRequestIDs(body.Error.Message)); err == nil && message != "" {
+	if message := strings.TrimSpace(withoutRequestIDs(errorMessage(response.RawResponse))); message != "" {
 		return message
 	}
 	return "HTTP status " + strconv.Itoa(response.StatusCode)
@@ -231,19 +230,14 @@ func retryAfter(response *http.Response) time.Duration {
 	if wait := times(header, time.Second); wait > 0 {
 		return wait
 	}
-	if date, err := http.ParseTime(header); err == nil {
-		return min(max(0, time.Until(date)), maxRetryAfter)
-	}
-	return 0
+	date, _ := http.ParseTime(header) // long ago if it is invalid
+	return min(max(0, time.Until(date)), maxRetryAfter)
 }
 
 // maxRetryAfter limits Retry-After.
 const maxRetryAfter = time.Hour
 
 func times(count string, unit time.Duration) time.Duration {
-	n, err := strconv.Atoi(count)
-	if err != nil || n <= 0 {
-		return 0
-	}
-	return min(time.Duration(min(n, int(maxRetryAfter/unit)))*unit, maxRetryAfter)
+	n, _ := strconv.Atoi(count) // 0 if it is no number, and the largest number if it is larger
+	return time.Duration(min(max(0, n), int(maxRetryAfter/unit))) * unit
 }

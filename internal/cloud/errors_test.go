@@ -86,6 +86,16 @@ func TestClassify(t *testing.T) {
 		"timeout":                {fmt.Errorf("x: %w", context.DeadlineExceeded), Unreachable, "Azure did not respond in time"},
 		"directory refuses":      {&azidentity.AuthenticationFailedError{RawResponse: &http.Response{StatusCode: http.StatusUnauthorized}}, BadCredentials, "Microsoft Entra ID rejected the credential"},
 		"directory unavailable":  {&azidentity.AuthenticationFailedError{}, Unreachable, "Microsoft Entra ID did not respond"},
+		"canceled":               {fmt.Errorf("x: %w", context.Canceled), Unreachable, "Azure did not respond in time"},
+		"directory fails":        {&azidentity.AuthenticationFailedError{RawResponse: &http.Response{StatusCode: 500}}, Unreachable, "Microsoft Entra ID did not respond"},
+		"directory is busy":      {&azidentity.AuthenticationFailedError{RawResponse: &http.Response{StatusCode: 429}}, Unreachable, "Microsoft Entra ID did not respond"},
+		"token, unknown code":    {answer(401, body("SomethingNew", "x")), BadCredentials, "x"},
+		"busy, unknown code":     {answer(409, body("SomethingNew", "x")), InProgress, "x"},
+		"changed, unknown code":  {answer(412, body("SomethingNew", "x")), InProgress, "x"},
+		"invalid, unknown code":  {answer(400, body("SomethingNew", "x")), Invalid, "x"},
+		"redirected":             {answer(302, body("SomethingNew", "x")), Unreachable, "Azure responded with HTTP status 302"},
+		"no message":             {answer(400, `{"error":{"code":"SomethingNew","message":" "}}`), Invalid, "HTTP status 400"},
+		"no response":            {&azcore.ResponseError{StatusCode: 400}, Invalid, "HTTP status 400"},
 		"no assertion":           {fmt.Errorf("x: %w", &AssertionError{"ServiceAccount a does not exist"}), NoAssertion, "ServiceAccount a does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,6 +113,37 @@ func TestClassify(t *testing.T) {
 		})
 	}
 	NewWithT(t).Expect(classify(OnAccount, "doing it", nil)).To(Succeed())
+}
+
+// The kind of a code does not depend on the status, which differs between the services of Azure.
+func TestClassifyKnowsErrorCodes(t *testing.T) {
+	for kind, codes := range map[Kind][]string{
+		GroupMissing: {"ResourceGroupNotFound", "SubscriptionNotFound"},
+		Throttled:    {"TooManyRequests", "SubscriptionRequestsThrottled"},
+		InProgress: {
+			"StorageAccountOperationInProgress", "StorageAccountIsNotProvisioned", "ConflictError", "AnotherOperationInProgress", "PreconditionFailed",
+		},
+		Propagating: {"KeyVaultAuthenticationFailure", "KeyVaultAccessForbidden", "PrincipalNotFound"},
+		NameTaken: {
+			"StorageAccountAlreadyTaken", "StorageAccountAlreadyExists", "StorageAccountInAnotherResourceGroup", "AccountAlreadyExists",
+			"StorageAccountNameInRecoverableState", "ObjectIsDeletedButRecoverable", "InvalidResourceLocation",
+		},
+		AlreadyGranted: {"RoleAssignmentExists"},
+		Locked:         {"ScopeLocked"},
+		Disallowed:     {"RequestDisallowedByPolicy"},
+		Denied:         {"AuthorizationFailed", "LinkedAuthorizationFailed", "ForbiddenByRbac"},
+		BadCredentials: {"AuthenticationFailed", "InvalidAuthenticationToken", "InvalidAuthenticationTokenTenant", "ExpiredAuthenticationToken"},
+		Invalid: {
+			"AccountPropertyCannotBeUpdated", "RoleAssignmentUpdateNotPermitted", "RoleAssignmentLimitExceeded", "MaxStorageAccountsCountPerSubscriptionExceeded",
+			"StorageAccountCountExceedsLimitPerRegion", "SubscriptionNotRegistered", "MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription",
+		},
+	} {
+		for _, code := range codes {
+			for _, status := range []int{http.StatusConflict, http.StatusForbidden, http.StatusInternalServerError} {
+				NewWithT(t).Expect(Is(classify(OnAccount, "doing it", answer(status, body(code, "x"))), kind)).To(BeTrue(), "%s with status %d", code, status)
+			}
+		}
+	}
 }
 
 func TestMessagesDoNotChangeBetweenRetries(t *testing.T) {
@@ -138,6 +179,8 @@ func TestRetryAfter(t *testing.T) {
 		"nonsense":            {[]string{"Retry-After", "soon"}, 0, 0},
 		"negative":            {[]string{"Retry-After", "-5"}, 0, 0},
 		"absurd":              {[]string{"Retry-After", "999999999999"}, time.Hour, time.Hour},
+		"more than absurd":    {[]string{"Retry-After", "999999999999999999999999"}, time.Hour, time.Hour},
+		"very negative":       {[]string{"Retry-After", "-9223372036854775808"}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var response *azcore.ResponseError

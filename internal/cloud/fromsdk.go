@@ -10,12 +10,11 @@ import (
 )
 
 // value returns what a pointer of the SDK points to, or the zero value: any field may be missing.
-func value[T any](p *T) T {
-	if p == nil {
-		var zero T
-		return zero
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
 	}
-	return *p
+	return v
 }
 
 func accountOf(a armstorage.Account) *Account {

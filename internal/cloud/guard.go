@@ -2,7 +2,6 @@ package cloud
 
 import (
 	"crypto/tls"
-	"net"
 	"net/http"
 	"time"
 
@@ -18,32 +17,22 @@ func guarded(guard *lease.Guard, given policy.Transporter) policy.Transporter {
 		wire := transporter{given}
 		return &http.Client{Transport: guard.RoundTripper(wire, wire, lease.IsWrite)}
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}
-	return &http.Client{Transport: guard.RoundTripper(transportBy(dialer.DialContext), transportBy(guard.Dial(dialer.DialContext)), lease.IsWrite)}
+	reads, writes := newTransport(), newTransport()
+	writes.DialContext = guard.Dial(writes.DialContext)
+	return &http.Client{Transport: guard.RoundTripper(reads, writes, lease.IsWrite)}
 }
 
-// dialTimeout and the timeouts below are those of the SDK's own transport.
-const dialTimeout = 30 * time.Second
-
-func transportBy(dial lease.Dialer) *http.Transport {
+// newTransport has the settings of the SDK's own transport.
+func newTransport() *http.Transport {
 	const (
-		idle      = 90 * time.Second
-		handshake = 10 * time.Second
-		ping      = 10 * time.Second
-		pong      = 5 * time.Second
+		ping = 10 * time.Second
+		pong = 5 * time.Second
 	)
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           dial,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConns:          100,
-		MaxIdleConnsPerHost:   10,
-		IdleConnTimeout:       idle,
-		TLSHandshakeTimeout:   handshake,
-		ExpectContinueTimeout: time.Second,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: ping, PingTimeout: pong},
-		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12, Renegotiation: tls.RenegotiateFreelyAsClient},
-	}
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // it is one
+	transport.MaxIdleConnsPerHost = 10
+	transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: ping, PingTimeout: pong}
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, Renegotiation: tls.RenegotiateFreelyAsClient}
+	return transport
 }
 
 // transporter adapts the SDK's transport interface to [http.RoundTripper].

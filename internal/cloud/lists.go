@@ -76,16 +76,16 @@ func (c *Client) fetch(ctx context.Context, l list) (*snapshot, error) {
 	switch l.kind {
 	case accountsOfGroup:
 		return readPages(ctx, c, r, c.accounts.NewListByResourceGroupPager(l.group, nil), func(p armstorage.AccountsClientListByResourceGroupResponse) []fingerprint {
-			return fingerprints(p.Value, func(a *armstorage.Account) fingerprint { return fingerprintOfAccount(accountOf(*a)) })
+			return eachOf(p.Value, func(a armstorage.Account) fingerprint { return fingerprintOfAccount(accountOf(a)) })
 		})
 	case grantsOnVault:
 		options := &armauthorization.RoleAssignmentsClientListForScopeOptions{Filter: to.Ptr("atScope()")}
 		return readPages(ctx, c, r, c.roles.NewListForScopePager(l.name, options), func(p armauthorization.RoleAssignmentsClientListForScopeResponse) []fingerprint {
-			return fingerprints(p.Value, fingerprintOfAssignment)
+			return eachOf(p.Value, fingerprintOfAssignment)
 		})
 	case keysOfVault:
 		return readPages(ctx, c, r, c.keys.NewListPager(l.group, l.name, nil), func(p armkeyvault.KeysClientListResponse) []fingerprint {
-			return fingerprints(p.Value, func(k *armkeyvault.Key) fingerprint { return fingerprintOfKey(*k) })
+			return eachOf(p.Value, fingerprintOfKey)
 		})
 	default:
 		return c.fetchSingle(ctx, l)
@@ -141,40 +141,25 @@ func readPages[P any](ctx context.Context, c *Client, r request, pager *runtime.
 // take little memory.
 type fingerprint [sha256.Size]byte
 
-func fingerprintOf(kind listKind, fields ...any) fingerprint {
-	encoded, _ := json.Marshal([]any{kind, fields}) // cannot fail: text, numbers, and times that were parsed
+func fingerprintOf(fields ...any) fingerprint {
+	encoded, _ := json.Marshal(fields) // cannot fail: text, numbers, and times that were parsed
 	return sha256.Sum256(encoded)
-}
-
-// fingerprints returns the fingerprints of the resources of a page.
-func fingerprints[T any](items []*T, of func(*T) fingerprint) []fingerprint {
-	all := make([]fingerprint, 0, len(items))
-	for _, item := range items {
-		if item != nil {
-			all = append(all, of(item))
-		}
-	}
-	return all
 }
 
 func fingerprintOfAccount(account *Account) fingerprint {
 	// Azure writes resource IDs in a list with other letter cases than elsewhere.
 	normal := *account
 	normal.ID = strings.ToLower(account.ID)
-	return fingerprintOf(singleAccount, normal)
+	return fingerprintOf(normal)
 }
 
 func fingerprintOfGrant(grant *Grant, principalID string) fingerprint {
-	return fingerprintOf(grantOfPrincipal, strings.ToLower(grant.ID), strings.ToLower(principalID), grant.CreatedOn)
+	return fingerprintOf(strings.ToLower(grant.ID), strings.ToLower(principalID), grant.CreatedOn)
 }
 
-func fingerprintOfAssignment(assignment *armauthorization.RoleAssignment) fingerprint {
-	grant := &Grant{ID: value(assignment.ID)}
-	if assignment.Properties == nil {
-		return fingerprintOfGrant(grant, "")
-	}
-	grant.CreatedOn = value(assignment.Properties.CreatedOn)
-	return fingerprintOfGrant(grant, value(assignment.Properties.PrincipalID))
+func fingerprintOfAssignment(assignment armauthorization.RoleAssignment) fingerprint {
+	p := value(assignment.Properties)
+	return fingerprintOfGrant(&Grant{ID: value(assignment.ID), CreatedOn: value(p.CreatedOn)}, value(p.PrincipalID))
 }
 
 // fingerprintOfKey has the fields that a list of keys shows. They change with every new version, and the time of the
@@ -182,10 +167,10 @@ func fingerprintOfAssignment(assignment *armauthorization.RoleAssignment) finger
 func fingerprintOfKey(k armkeyvault.Key) fingerprint {
 	p := value(k.Properties)
 	a := value(p.Attributes)
-	return fingerprintOf(singleKey, strings.ToLower(value(p.KeyURI)), a.Enabled, value(a.Created), value(a.Updated), value(a.Expires), value(a.NotBefore))
+	return fingerprintOf(strings.ToLower(value(p.KeyURI)), a.Enabled, value(a.Created), value(a.Updated), value(a.Expires), value(a.NotBefore))
 }
 
 // fingerprintOfVersion also has the fields that only a single read shows.
 func fingerprintOfVersion(k armkeyvault.Key) fingerprint {
-	return fingerprintOf(singleKey, fingerprintOfKey(k), keyOf(k))
+	return fingerprintOf(fingerprintOfKey(k), keyOf(k))
 }

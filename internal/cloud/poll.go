@@ -92,10 +92,10 @@ func (c *Cloud) Unchanged(ctx context.Context, object, version string, credentia
 		if err != nil {
 			return false
 		}
-		switch shown, known := client.shows(ctx, r, poll); {
-		case !known:
+		switch shown := client.snapshotWith(ctx, r, poll); {
+		case shown == nil:
 			return false
-		case !shown:
+		case !shown.fingerprints.Has(r.fingerprint):
 			c.Forget(object)
 			return false
 		}
@@ -103,14 +103,14 @@ func (c *Cloud) Unchanged(ctx context.Context, object, version string, credentia
 	return true
 }
 
-// shows says whether the resource is as it was read, if that is known.
-func (c *Client) shows(ctx context.Context, r reading, poll Poll) (shown, known bool) {
+// snapshotWith returns a snapshot since the poll began that shows the resource as it is, or nil.
+func (c *Client) snapshotWith(ctx context.Context, r reading, poll Poll) *snapshot {
 	for _, l := range []list{r.list, r.single} {
 		if s := c.snapshotOf(ctx, l, poll, r.fingerprint); s != nil {
-			return s.fingerprints.Has(r.fingerprint), true
+			return s
 		}
 	}
-	return false, false
+	return nil
 }
 
 // snapshot is what a list showed.
@@ -215,9 +215,9 @@ func (c *Client) snapshotOf(ctx context.Context, l list, poll Poll, looked finge
 	if decided != requestList {
 		return last
 	}
-	// An error is in the state, too.
 	_, _, _ = c.flights.Do(fmt.Sprintf("%#v", key), func() (any, error) {
-		return nil, c.refresh(ctx, l, state, poll)
+		c.refresh(ctx, l, state, poll)
+		return nil, nil //nolint:nilnil // the result is in the state
 	})
 	c.listsMu.Lock()
 	defer c.listsMu.Unlock()
@@ -246,23 +246,22 @@ func (c *connection) decide(key listKey, poll Poll, looked fingerprint) (*listSt
 	return state, state.snapshotFor(poll), state.decide(key.list, poll, c.budget.clock.Now())
 }
 
-// refresh requests a list, unless the flight before has just done so.
-func (c *Client) refresh(ctx context.Context, l list, state *listState, poll Poll) error {
+// refresh requests a list, unless the flight before has just done so. What it showed, or that it failed, is in the state.
+func (c *Client) refresh(ctx context.Context, l list, state *listState, poll Poll) {
 	began := c.budget.clock.Now()
 	c.listsMu.Lock()
 	isFresh := state.isFresh(poll)
 	c.listsMu.Unlock()
 	if isFresh {
-		return nil
+		return
 	}
 	fetched, err := c.fetch(ctx, l)
 	c.listsMu.Lock()
 	defer c.listsMu.Unlock()
 	if err != nil {
 		state.failed(err, poll, c.budget.clock.Now())
-		return err
+		return
 	}
 	fetched.began = began
 	state.last = fetched
-	return nil
 }

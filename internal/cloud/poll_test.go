@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,6 +86,8 @@ type pollFixture struct {
 	demo   fakecloud.Demo
 	cloud  *Cloud
 	began  time.Time
+	// pinned is a version of the key that is not the latest one.
+	pinned string
 }
 
 // Do implements the SDK's transport.
@@ -202,6 +205,7 @@ func TestPollSharesLists(t *testing.T) {
 		f.Expect(f.server.Total("/keys").Calls()).To(Equal(1))
 		f.Expect(f.requests()).To(Equal(3))
 	}
+	f.Expect(f.cloud.connections).To(HaveLen(1), "the requests are counted with the others of the subscription")
 	// and not again in the same poll
 	f.Expect(f.isUnchanged(0, manager, Poll{Interval: pollInterval, Began: f.clock.Now().Add(-time.Second)})).To(BeTrue())
 	f.Expect(f.requests()).To(BeZero())
@@ -245,6 +249,7 @@ func TestPollNoticesChanges(t *testing.T) {
 				}
 				// and what was recorded is not used again
 				f.Expect(f.isUnchanged(changed, manager, f.nextPoll())).To(BeFalse())
+				f.Expect(f.cloud.records.Keys()).NotTo(ContainElement(accountNumber(changed)))
 			})
 		}
 	}
@@ -261,12 +266,15 @@ func TestPollNoticesChangesThatOnlySingleReadsShow(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				seen := client.seen
-				*seen = Seen{}
-				_, err = client.Key(t.Context(), "", f.demo.Group, f.demo.Vault, f.demo.Key, key.Version)
+				if _, err := f.server.RotateKey(f.demo.Vault, f.demo.Key); err != nil {
+					return err
+				}
+				f.pinned = cmp.Or(f.pinned, key.Version)
+				*client.seen = Seen{}
+				_, err = client.Key(t.Context(), "", f.demo.Group, f.demo.Vault, f.demo.Key, f.pinned)
 				return err
 			},
-			func(f *pollFixture) error { return f.server.EnableKey(f.demo.Vault, f.demo.Key, "", false) },
+			func(f *pollFixture) error { return f.server.EnableKey(f.demo.Vault, f.demo.Key, f.pinned, false) },
 		},
 		"key vault": {
 			func(f *pollFixture, client *Client) error {
@@ -353,11 +361,11 @@ func TestPollDoesNotShareListsBetweenCredentials(t *testing.T) {
 	f.Expect(pollBoth()).To(Equal(size))
 	// then each requests its own lists
 	f.Expect(f.server.Counts("")).To(Equal(map[string]fakecloud.Count{"first": {Reads: 3}, "second": {Reads: 3}}))
+	// and what was seen with a credential is not used with another one
+	f.Expect(f.isUnchanged(0, second, f.nextPoll())).To(BeFalse())
 	// and one that loses its permissions learns nothing more
 	f.server.Deny(fakecloud.Denial{Who: "second"})
 	f.Expect(pollBoth()).To(BeZero())
-	// and what was seen with a credential is not used with another one
-	f.Expect(f.isUnchanged(0, second, f.nextPoll())).To(BeFalse())
 }
 
 // The credential of the manager is lent with different scopes. A list answers only whoever may request it.
@@ -444,6 +452,10 @@ func TestPollRemembersOnlyReconcilesThatChangedNothing(t *testing.T) {
 			_, err := client.DeleteGrant(t.Context(), "", f.demo.VaultID, "11111111-2222-4333-8444-555555555555")
 			f.Expect(err).NotTo(HaveOccurred())
 		},
+		"keys that could not be listed": func(f *pollFixture, client *Client) {
+			_, err := client.AccountKeys(t.Context(), f.demo.Group, "missing")
+			f.Expect(Is(err, NotFound)).To(BeTrue())
+		},
 		"a failed read": func(f *pollFixture, client *Client) {
 			_, err := client.Vault(t.Context(), "", f.demo.Group, "missing")
 			f.Expect(Is(err, NotFound)).To(BeTrue())
@@ -466,8 +478,85 @@ func TestPollRemembersOnlyReconcilesThatChangedNothing(t *testing.T) {
 	}
 }
 
+// The list of a key vault for many principals costs more than the role assignments of one.
+func TestPollReadsTheGrantOfOnePrincipalIfTheListIsLong(t *testing.T) {
+	const size = 10
+	f := newPollFixture(t, fakecloud.Knobs{PageSize: 3}, size)
+	f.remember(0, manager)
+	f.Expect(f.isUnchanged(0, manager, f.nextPoll())).To(BeTrue()) // reads the list, the length of which is not known yet
+	f.requests()
+	f.Expect(f.isUnchanged(0, manager, f.nextPoll())).To(BeTrue())
+	f.Expect(f.server.Total("/roleassignments").Calls()).To(Equal(1))
+	f.Expect(f.requests()).To(Equal(3))
+	f.Expect(f.server.RemoveGrants(f.server.Principal(accountNumber(0)))).To(Succeed())
+	f.Expect(f.isUnchanged(0, manager, f.nextPoll())).To(BeFalse())
+	f.Expect(f.cloud.records.Keys()).To(BeEmpty())
+}
+
+// That a resource does not exist is no error of the poll: it is a change.
+func TestPollNoticesThatTheOnlyAccountWasDeleted(t *testing.T) {
+	f := newPollFixture(t, fakecloud.Knobs{}, 1)
+	f.remember(0, manager)
+	f.Expect(f.server.DeleteAccount(accountNumber(0))).To(Succeed())
+	f.Expect(f.isUnchanged(0, manager, f.nextPoll())).To(BeFalse())
+	f.Expect(f.cloud.records.Keys()).To(BeEmpty())
+}
+
+// A list that was requested while another poll waited for it is not requested again.
+func TestPollDoesNotRequestListThatAnotherHasJustRequested(t *testing.T) {
+	f := newPollFixture(t, fakecloud.Knobs{}, 1)
+	f.requests()
+	state, poll := &listState{}, f.nextPoll()
+	for range 2 {
+		f.client(manager).refresh(t.Context(), list{kind: keysOfVault, group: f.demo.Group, name: f.demo.Vault}, state, poll)
+		f.Expect(f.requests()).To(BeNumerically("<=", 1))
+		f.Expect(state.snapshotFor(poll)).NotTo(BeNil())
+	}
+	f.clock.Step(time.Second)
+	f.client(manager).refresh(t.Context(), list{kind: keysOfVault, group: f.demo.Group, name: f.demo.Vault}, state, poll)
+	f.Expect(f.requests()).To(BeZero())
+}
+
+// What is kept is limited in number, and in time.
+func TestPollForgetsWhatWasNotUsedForLongest(t *testing.T) {
+	f := newPollFixture(t, fakecloud.Knobs{}, 0)
+	seen := &Seen{readings: []reading{{}}}
+	for i := range 20001 {
+		f.cloud.Remember(accountNumber(i), "1", manager, seen)
+	}
+	f.Expect(f.cloud.records.Keys()).To(HaveLen(20000))
+	_, ok := f.cloud.records.Get(accountNumber(0))
+	f.Expect(ok).To(BeFalse())
+
+	client := f.client(manager)
+	for i := range 10001 {
+		client.decide(listKey{list: list{name: accountNumber(i)}}, Poll{Began: f.clock.Now()}, fingerprint{})
+	}
+	f.Expect(client.lists.Keys()).To(HaveLen(10000))
+	last := listKey{list: list{name: accountNumber(10000)}}
+	f.clock.Step(48*time.Hour - 1)
+	_, ok = client.lists.Get(last)
+	f.Expect(ok).To(BeTrue())
+	f.clock.Step(2)
+	_, ok = client.lists.Get(last)
+	f.Expect(ok).To(BeFalse())
+}
+
+// Azure writes IDs in other letter cases in lists, and leaves out fields.
+func TestListedResourcesAreComparedByContent(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(fingerprintOfAccount(&Account{ID: "/A"})).To(Equal(fingerprintOfAccount(&Account{ID: "/a"})))
+	g.Expect(fingerprintOfAccount(&Account{ID: "/a", Name: "A"})).NotTo(Equal(fingerprintOfAccount(&Account{ID: "/a", Name: "a"})))
+	client, _ := clientOn(t, answersWith(http.StatusOK, `{"value": [null, {}, {"id": "/A", "properties": {"principalId": "P", "createdOn": "`+wireTime+`"}}]}`))
+	shown, err := client.fetch(t.Context(), list{kind: grantsOnVault, name: vaultPath})
+	g.Expect(err).NotTo(HaveOccurred())
+	created := client.budget.clock.Now().UTC()
+	g.Expect(shown.fingerprints).To(Equal(sets.New(fingerprintOfGrant(&Grant{}, ""), fingerprintOfGrant(&Grant{ID: "/a", CreatedOn: created}, "p"))))
+}
+
 func TestPollKnowsOnlyTheRecordedVersion(t *testing.T) {
 	f := newPollFixture(t, fakecloud.Knobs{}, 1)
+	f.Expect(f.cloud.Unchanged(t.Context(), "another", "", Credential{}, f.nextPoll())).To(BeFalse())
 	f.remember(0, manager)
 	f.requests()
 	f.Expect(f.cloud.Unchanged(t.Context(), accountNumber(0), "2", manager, f.nextPoll())).To(BeFalse())

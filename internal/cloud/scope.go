@@ -34,8 +34,7 @@ func (s Scope) Contains(id string) bool {
 }
 
 func isCanonical(id string) bool {
-	rest, rooted := strings.CutPrefix(id, "/")
-	return rooted && !strings.ContainsAny(id, `%?#\`) && !slices.ContainsFunc(strings.Split(rest, "/"), func(part string) bool {
+	return !strings.ContainsAny(id, `%?#\`) && !slices.ContainsFunc(strings.Split(strings.TrimPrefix(id, "/"), "/"), func(part string) bool {
 		return part == "" || part == "." || part == ".."
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"testing"
 
+	azcloud "github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/authorization/armauthorization/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/keyvault/armkeyvault"
@@ -27,6 +28,7 @@ func TestNamesAreValidAndStable(t *testing.T) {
 	const vault = "/subscriptions/s/resourceGroups/g/providers/Microsoft.KeyVault/vaults/v"
 	name := grantName(vault, "P")
 	g.Expect(name).To(MatchRegexp(`^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`))
+	g.Expect(name).To(Equal("421948a4-18f4-5afe-9cea-82997a448669"))
 	g.Expect(name).To(Equal(grantName("/SUBSCRIPTIONS/S/resourcegroups/g/providers/Microsoft.KeyVault/vaults/v", "p")), "ids have no case")
 	g.Expect(name).NotTo(Equal(grantName(vault+"2", "P")))
 	id := vault + "/providers/Microsoft.Authorization/roleAssignments/" + name
@@ -53,6 +55,23 @@ func TestConvertsResponsesWithMissingFields(t *testing.T) {
 	g.Expect(keyOf(armkeyvault.Key{})).To(Equal(&Key{}))
 	g.Expect(keyOf(armkeyvault.Key{Properties: &armkeyvault.KeyProperties{}}).Enabled).To(BeTrue())
 	g.Expect(grantIn([]*armauthorization.RoleAssignment{nil, {}, {Properties: &armauthorization.RoleAssignmentProperties{}}}, "/v", "p")).To(BeNil())
+}
+
+func TestStatesOfAccounts(t *testing.T) {
+	for state, want := range map[string]struct{ provisioned, failed, deleting bool }{
+		"Creating":  {},
+		"Succeeded": {provisioned: true},
+		"Failed":    {failed: true},
+		"Canceled":  {failed: true},
+		"Deleting":  {deleting: true},
+	} {
+		t.Run(state, func(t *testing.T) {
+			g, account := NewWithT(t), Account{State: state}
+			g.Expect(account.Provisioned()).To(Equal(want.provisioned))
+			g.Expect(account.Failed()).To(Equal(want.failed))
+			g.Expect(account.IsDeleting()).To(Equal(want.deleting))
+		})
+	}
 }
 
 func TestConvertsResponses(t *testing.T) {
@@ -117,7 +136,12 @@ func TestEndpoint(t *testing.T) {
 	g := NewWithT(t)
 	config, err := Endpoint("http://127.0.0.1:7443")
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(config.AllowHTTP).To(BeTrue())
+	g.Expect(config).To(Equal(Config{AllowHTTP: true, Cloud: azcloud.Configuration{
+		ActiveDirectoryAuthorityHost: "http://127.0.0.1:7443",
+		Services: map[azcloud.ServiceName]azcloud.ServiceConfiguration{
+			"resourceManager": {Endpoint: "http://127.0.0.1:7443", Audience: "http://127.0.0.1:7443"},
+		},
+	}}))
 	config, err = Endpoint("https://management.azure.com")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(config.AllowHTTP).To(BeFalse())
