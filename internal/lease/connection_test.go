@@ -122,6 +122,40 @@ func TestPendingWritesContinueAfterGiveUp(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 }
 
+func TestConnectionOpenedAfterTheLeaseIsLostSendsNothing(t *testing.T) {
+	g := NewWithT(t)
+	guard, _ := stopped()
+	guard.lose()
+	near, _ := connected(t, guard)
+	_, err := near.Write([]byte("late"))
+	g.Expect(err).To(MatchError(&Error{Reason: Lost, Sent: true}))
+}
+
+func TestConnectionThatIsNotTCPIsGuarded(t *testing.T) {
+	g := NewWithT(t)
+	guard, move := stopped()
+	inner, far := net.Pipe()
+	near, err := guard.Dial(func(context.Context, string, string) (net.Conn, error) { return inner, nil })(t.Context(), "unix", "server")
+	g.Expect(err).NotTo(HaveOccurred())
+	move(duration)
+	_, err = near.Write([]byte("late"))
+	g.Expect(err).To(MatchError(&Error{Reason: Unproven, Sent: true}))
+	_, err = far.Read(make([]byte, 1))
+	g.Expect(err).To(MatchError(io.EOF), "it is closed")
+}
+
+func TestConnectionThatCannotBeResetIsNotUsed(t *testing.T) {
+	g := NewWithT(t)
+	guard, _ := stopped()
+	near, _ := connected(t, guard)
+	g.Expect(near.Close()).To(Succeed())
+	guarded, isGuarded := near.(*connection)
+	g.Expect(isGuarded).To(BeTrue())
+	_, err := guard.Dial(func(context.Context, string, string) (net.Conn, error) { return guarded.Conn, nil })(t.Context(), "tcp", "server.test:443")
+	g.Expect(err).To(MatchError(net.ErrClosed))
+	g.Expect(guard.connections).To(BeEmpty())
+}
+
 func TestDialError(t *testing.T) {
 	g := NewWithT(t)
 	guard, _ := stopped()

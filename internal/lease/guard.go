@@ -24,9 +24,7 @@ type Guard struct {
 	sent    instant
 	elected bool
 	// final is why this replica can never be the leader again; empty if it can.
-	final Reason
-	// expiry aborts pending writes when the proof expires.
-	expiry *time.Timer
+	final  Reason
 	writes map[*write]struct{}
 	// waits are for the end of pending writes.
 	waits map[*wait]struct{}
@@ -141,10 +139,7 @@ func (g *Guard) renewed(sent instant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sent, g.elected = sent, true
-	if g.expiry != nil {
-		g.expiry.Stop()
-	}
-	g.expiry = time.AfterFunc(max(0, g.remaining()), g.expire)
+	time.AfterFunc(g.remaining(), g.expire)
 	g.metrics.held(g.refusal() == "")
 }
 
@@ -153,7 +148,7 @@ func (g *Guard) expire() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.remaining() > 0 {
-		return // the renewal has set a new timer
+		return // the renewal has a timer of its own
 	}
 	g.abortWrites(Unproven)
 }
@@ -231,20 +226,24 @@ func (g *Guard) waitForWrites(ctx context.Context, concerns func(*write) bool) e
 // endWaits ends the waits for writes that have ended. The caller holds g.mu.
 func (g *Guard) endWaits() {
 	for w := range g.waits {
-		pending := false
-		for write := range g.writes {
-			pending = pending || w.concerns(write)
-		}
-		if !pending {
+		if !g.isPending(w.concerns) {
 			delete(g.waits, w)
 			close(w.over)
 		}
 	}
 }
 
+func (g *Guard) isPending(concerns func(*write) bool) bool {
+	for w := range g.writes {
+		if concerns(w) {
+			return true
+		}
+	}
+	return false
+}
+
 // write is a pending write.
 type write struct {
-	guard  *Guard
 	cancel context.CancelCauseFunc
 	// namespace is that of the reconcile that the write is part of, or else that of the object; empty if there is
 	// none.
@@ -263,7 +262,7 @@ func (g *Guard) begin(ctx context.Context, namespace string) (context.Context, *
 	if refusal := refusedBefore(ctx); refusal != nil {
 		return nil, nil, refusal
 	}
-	w := &write{guard: g, namespace: namespace}
+	w := &write{namespace: namespace}
 	if current := stateOf(ctx); current != nil {
 		w.namespace, w.reconciling = current.namespace, true
 	}

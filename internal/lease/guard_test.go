@@ -3,6 +3,8 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 const duration = 10 * time.Second
@@ -97,6 +100,14 @@ func TestLongerElapsedTimeCounts(t *testing.T) {
 			NewWithT(t).Expect(reasonOf(guard.Check())).To(Equal(c.want))
 		})
 	}
+}
+
+func TestGuardReadsBothClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := clockSince(time.Now())
+		elapse(time.Minute)
+		NewWithT(t).Expect(now()).To(Equal(instant{running: time.Minute, wall: time.Now().Round(0)}))
+	})
 }
 
 func TestOverdue(t *testing.T) {
@@ -259,7 +270,48 @@ func TestRefusalsAreCounted(t *testing.T) {
 		g.Expect(testutil.ToFloat64(guard.metrics.leading)).To(Equal(0.0))
 		g.Expect(<-send(t.Context(), t, guard.RoundTripper(wire, wire, IsWrite), http.MethodPatch)).NotTo(Succeed())
 		g.Expect(testutil.ToFloat64(guard.metrics.refusals.WithLabelValues(string(Unproven)))).To(Equal(1.0))
+		guard.renewed(guard.now())
+		g.Expect(testutil.ToFloat64(guard.metrics.leading)).To(Equal(1.0))
+		guard.GiveUp()
+		g.Expect(testutil.ToFloat64(guard.metrics.leading)).To(Equal(0.0))
 	})
+}
+
+// So that the first refusal is an increase.
+func TestEveryReasonIsExplainedAndCountedFromTheStart(t *testing.T) {
+	g := NewWithT(t)
+	registry := prometheus.NewRegistry()
+	_, err := NewMetrics(registry)
+	g.Expect(err).NotTo(HaveOccurred())
+	series, err := registry.Gather()
+	g.Expect(err).NotTo(HaveOccurred())
+	counted := map[string]float64{}
+	for _, family := range series {
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				counted[label.GetValue()] = metric.GetCounter().GetValue()
+			}
+		}
+	}
+	g.Expect(counted).To(Equal(map[string]float64{"NotElected": 0, "Unproven": 0, "Lost": 0, "GivenUp": 0, "NotClaimed": 0}))
+	for reason := range counted {
+		g.Expect((&Error{Reason: Reason(reason)}).Error()).To(MatchRegexp("^write refused: .+"), reason)
+	}
+}
+
+func TestMetricsOfAnotherTypeAreAnError(t *testing.T) {
+	for name, taken := range map[string]prometheus.Collector{
+		"refusals, with other labels": prometheus.NewGauge(prometheus.GaugeOpts{Name: "fixpoint_lease_refused_writes_total", Help: "Other."}),
+		"leading, as a counter":       prometheus.NewCounter(prometheus.CounterOpts{Name: "fixpoint_lease_held", Help: "1 if this replica is provably the leader, else 0."}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			registry := prometheus.NewRegistry()
+			g.Expect(registry.Register(taken)).To(Succeed())
+			_, err := NewMetrics(registry)
+			g.Expect(err).To(MatchError(HavePrefix("registering the metrics of the lease guard: ")))
+		})
+	}
 }
 
 func TestMetricsAreRegisteredOnce(t *testing.T) {
@@ -275,8 +327,9 @@ func TestMetricsAreRegisteredOnce(t *testing.T) {
 
 func TestIsKubernetesWrite(t *testing.T) {
 	for line, want := range map[string]bool{
-		"GET /api/v1/pods":  false,
-		"HEAD /api/v1/pods": false,
+		"GET /api/v1/pods":                                                       false,
+		"HEAD /api/v1/pods":                                                      false,
+		"OPTIONS /api/v1/pods":                                                   false,
 		"PATCH /apis/apps/v1/namespaces/a/deployments/b":                         true,
 		"POST /apis/events.k8s.io/v1/namespaces/a/events":                        true,
 		"DELETE /api/v1/namespaces/a/services/b":                                 true,
@@ -294,6 +347,120 @@ func TestIsKubernetesWrite(t *testing.T) {
 			g.Expect(IsKubernetesWrite(request)).To(Equal(want))
 		})
 	}
+}
+
+func TestSuccessAfterTheProofIsASuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		guard, wire := newElected(t), newServer()
+		at := guard.now()
+		guard.now = func() instant { return at }
+		outcome := send(t.Context(), t, guard.RoundTripper(wire, wire, IsWrite), http.MethodPatch)
+		<-wire.received
+		at.wall = at.wall.Add(duration)
+		wire.answer <- nil
+		g.Expect(<-outcome).To(Succeed())
+	})
+}
+
+// The connection refused the bytes, and the Lease has been renewed since.
+func TestWriteThatAConnectionAbortedIsARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		guard, wire := newElected(t), newServer()
+		outcome := send(t.Context(), t, guard.RoundTripper(wire, wire, IsWrite), http.MethodPatch)
+		<-wire.received
+		aborted := &Error{Reason: Unproven, Sent: true}
+		wire.answer <- fmt.Errorf("http2: %w", aborted)
+		g.Expect(<-outcome).To(BeIdenticalTo(aborted))
+		g.Expect(testutil.ToFloat64(guard.metrics.refusals.WithLabelValues(string(Unproven)))).To(Equal(1.0))
+	})
+}
+
+func TestCloseAbortsPendingWrites(t *testing.T) {
+	for name, limited := range map[string]bool{"without a deadline": false, "with a deadline": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				guard, wire, ctx := newElected(t), newServer(), t.Context()
+				if limited {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, duration)
+					defer cancel()
+				}
+				outcome := send(ctx, t, guard.RoundTripper(wire, wire, IsWrite), http.MethodPatch)
+				<-wire.received
+				guard.Close()
+				g.Expect(<-outcome).To(MatchError(&Error{Reason: GivenUp, Sent: true}))
+			})
+		})
+	}
+}
+
+func TestContextOfAWriteEndsWithIt(t *testing.T) {
+	for name, answer := range map[string]error{"success": nil, "failure": errors.New("connection reset by peer")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				guard, wire := newElected(t), newServer()
+				outcome := send(t.Context(), t, guard.RoundTripper(wire, wire, IsWrite), http.MethodPatch)
+				request := <-wire.received
+				wire.answer <- answer
+				if answer == nil {
+					g.Expect(<-outcome).To(Succeed())
+				} else {
+					g.Expect(<-outcome).To(BeIdenticalTo(answer))
+				}
+				g.Expect(request.Context().Err()).To(MatchError(context.Canceled))
+			})
+		})
+	}
+}
+
+// brokenBody is the body of a response whose connection fails.
+type brokenBody struct{ io.Reader }
+
+func (brokenBody) Close() error { return io.ErrUnexpectedEOF }
+
+// answering answers every request with a body.
+type answering struct{ body io.ReadCloser }
+
+// RoundTrip implements http.RoundTripper.
+func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: a.body}, nil
+}
+
+func TestBodyOfAResponseIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wire := answering{brokenBody{strings.NewReader("")}}
+		outcome := send(t.Context(), t, newElected(t).RoundTripper(wire, wire, IsWrite), http.MethodPatch)
+		NewWithT(t).Expect(<-outcome).To(MatchError(io.ErrUnexpectedEOF))
+	})
+}
+
+func TestBodyOfARefusedWriteIsClosed(t *testing.T) {
+	g := NewWithT(t)
+	body, far := io.Pipe()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "https://server.test", body)
+	g.Expect(err).NotTo(HaveOccurred())
+	through := New(duration, nil).RoundTripper(newServer(), newServer(), IsWrite)
+	_, err = through.RoundTrip(request)
+	g.Expect(reasonOf(err)).To(Equal(NotElected))
+	_, err = far.Write([]byte("{}"))
+	g.Expect(err).To(MatchError(io.ErrClosedPipe))
+
+	request.Body = nil
+	_, err = through.RoundTrip(request)
+	g.Expect(reasonOf(err)).To(Equal(NotElected), "without a body")
+}
+
+func TestWrappedTransportIsThatOfReads(t *testing.T) {
+	reads := newServer()
+	through := New(duration, nil).RoundTripper(reads, newServer(), IsWrite)
+	wrapper, ok := through.(utilnet.RoundTripperWrapper)
+	g := NewWithT(t)
+	g.Expect(ok).To(BeTrue())
+	g.Expect(wrapper.WrappedRoundTripper()).To(BeIdenticalTo(reads))
 }
 
 func TestErrorsAfterTheProofAreRefusals(t *testing.T) {

@@ -35,7 +35,7 @@ type lock struct {
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err != nil {
-		return record, raw, err
+		return nil, nil, err
 	}
 	l.holder = record.HolderIdentity
 	if l.leading && l.holder != l.Identity() {
@@ -62,7 +62,7 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 }
 
 func (l *lock) isFresh() bool {
-	return l.leading && l.guard.Held() && l.guard.now().since(l.renewedAt) < l.guard.duration/renewShare
+	return l.guard.Held() && l.guard.now().since(l.renewedAt) < l.guard.duration/renewShare
 }
 
 func (l *lock) take(ctx context.Context, record resourcelock.LeaderElectionRecord, send func(context.Context, resourcelock.LeaderElectionRecord) error) error {

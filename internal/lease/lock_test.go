@@ -76,6 +76,7 @@ func TestFailedRenewalProvesNothing(t *testing.T) {
 	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
 		server.err = errors.New("conflict")
 		g.Expect(lock.Update(ctx, held(me))).To(MatchError("conflict"))
+		g.Expect(lock.Create(ctx, held(me))).To(MatchError("conflict"))
 		g.Expect(reasonOf(guard.Check())).To(Equal(NotElected))
 	})
 }
@@ -88,6 +89,44 @@ func TestFrequentRenewalsAreNotSent(t *testing.T) {
 			elapse(250 * time.Millisecond)
 		}
 		g.Expect(server.writes).To(Equal(8))
+	})
+}
+
+func TestLeaderThatReadsItsLeaseKeepsIt(t *testing.T) {
+	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
+		g.Expect(lock.Update(ctx, held(me))).To(Succeed())
+		read, raw, err := lock.Get(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(read.HolderIdentity).To(Equal(me))
+		g.Expect(string(raw)).To(Equal(me))
+		g.Expect(guard.Check()).To(Succeed())
+
+		server.err = errors.New("unavailable")
+		_, _, err = lock.Get(ctx)
+		g.Expect(err).To(MatchError("unavailable"))
+		g.Expect(guard.Check()).To(Succeed())
+	})
+}
+
+func TestLeaseIsNotTakenAgainAfterItWasGivenUp(t *testing.T) {
+	inBubble(t, func(ctx context.Context, g *WithT, guard *Guard, server *record, lock resourcelock.Interface) {
+		g.Expect(lock.Update(ctx, held(me))).To(Succeed())
+		guard.GiveUp()
+		g.Expect(reasonOf(lock.Update(ctx, held(me)))).To(Equal(GivenUp))
+		g.Expect(server.writes).To(Equal(1))
+	})
+}
+
+func TestLeaseIsReleasedOnce(t *testing.T) {
+	inBubble(t, func(ctx context.Context, g *WithT, _ *Guard, server *record, lock resourcelock.Interface) {
+		g.Expect(lock.Update(ctx, held(me))).To(Succeed())
+		server.err = errors.New("unavailable")
+		g.Expect(lock.Update(ctx, held(""))).To(MatchError("unavailable"))
+		server.err = nil
+		g.Expect(lock.Update(ctx, held(""))).To(Succeed())
+		g.Expect(server.writes).To(Equal(2))
+		g.Expect(lock.Update(ctx, held(""))).To(Succeed())
+		g.Expect(server.writes).To(Equal(2), "another replica may hold it by now")
 	})
 }
 

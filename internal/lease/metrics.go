@@ -41,11 +41,9 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 
 func register[C prometheus.Collector](registerer prometheus.Registerer, collector C) (C, error) {
 	err := registerer.Register(collector)
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
-		if existing, ok := already.ExistingCollector.(C); ok {
-			return existing, nil
-		}
+	already, _ := errors.AsType[prometheus.AlreadyRegisteredError](err)
+	if existing, ok := already.ExistingCollector.(C); ok {
+		return existing, nil
 	}
 	if err != nil {
 		return collector, fmt.Errorf("registering the metrics of the lease guard: %w", err)

@@ -151,8 +151,8 @@ func (c *claims) exempts(w *write) bool {
 
 // namespaceOf returns the namespace in the path of a request to the API server; empty if there is none.
 func namespaceOf(path string) string {
-	prefix, rest, found := strings.Cut(path, "/namespaces/")
-	if !found || !strings.Contains(prefix+"/", "/api/") && !strings.Contains(prefix, "/apis/") {
+	prefix, rest, _ := strings.Cut(path, "/namespaces/")
+	if !strings.Contains(prefix, "/api/") && !strings.Contains(prefix, "/apis/") {
 		return ""
 	}
 	namespace, _, _ := strings.Cut(rest, "/")

@@ -40,6 +40,7 @@ func TestNamespaces(t *testing.T) {
 	g.Expect(names("a").Has("b")).To(BeFalse())
 	g.Expect(Namespaces{}.Equal(names())).To(BeTrue())
 	g.Expect(all.Equal(names())).To(BeFalse())
+	g.Expect(names("a").Equal(names("b"))).To(BeFalse())
 	g.Expect(all.intersect(names("a"))).To(Equal(names("a")))
 	g.Expect(names("a").intersect(all)).To(Equal(names("a")))
 	g.Expect(names("a", "b").intersect(names("b", "c"))).To(Equal(names("b")))
@@ -50,6 +51,7 @@ func TestNamespaceOf(t *testing.T) {
 		"/api/v1/namespaces/a/configmaps/b":                              "a",
 		"/apis/apps/v1/namespaces/a/deployments":                         "a",
 		"/k8s/clusters/c/apis/apps/v1/namespaces/a/deployments":          "a",
+		"/k8s/clusters/c/api/v1/namespaces/a/configmaps/b":               "a",
 		"/apis/rbac.authorization.k8s.io/v1/clusterroles/b":              "",
 		"/subscriptions/s/providers/Microsoft.EventHub/namespaces/a/x/b": "",
 	} {
@@ -73,6 +75,7 @@ func TestReconcilesAndWritesNeedAClaim(t *testing.T) {
 		"all, not renewed":     {Namespaces{All: true}, "a", claimsValid, false, false},
 		"the own namespace":    {names("a"), "own", 0, false, true},
 		"own, and not renewed": {names("own"), "own", claimsValid, false, true},
+		"cluster-scoped":       {names(), "", 0, true, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -142,6 +145,36 @@ func TestNamespaceIsGivenUpAfterItsLastWrite(t *testing.T) {
 	})
 }
 
+func TestGivingUpDoesNotWaitForWritesThatNeedNoClaim(t *testing.T) {
+	g := NewWithT(t)
+	guard := newClaiming(t, names("a"))
+	_, w, err := guard.begin(t.Context(), "own")
+	g.Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	g.Expect(guard.waitForWrites(ctx, func(*write) bool { return true })).NotTo(Succeed(), "the write is pending")
+	g.Expect(guard.GiveUpAllBut(t.Context(), names())).To(Succeed())
+	g.Expect(guard.end(t.Context(), t.Context(), w, nil)).To(Succeed())
+}
+
+func TestGivingUpWaitsForEveryWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		guard := newClaiming(t, names("a", "b"))
+		_, first, err := guard.begin(t.Context(), "a")
+		g.Expect(err).NotTo(HaveOccurred())
+		_, kept, err := guard.begin(t.Context(), "b")
+		g.Expect(err).NotTo(HaveOccurred())
+		given := make(chan error, 1)
+		go func() { given <- guard.GiveUpAllBut(t.Context(), names("b")) }()
+		synctest.Wait()
+		g.Expect(given).NotTo(Receive())
+		g.Expect(guard.end(t.Context(), t.Context(), first, nil)).To(Succeed())
+		g.Expect(<-given).To(Succeed())
+		g.Expect(guard.end(t.Context(), t.Context(), kept, nil)).To(Succeed())
+	})
+}
+
 func TestGivingUpEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
@@ -202,6 +235,13 @@ func TestSubscribersLearnOfChanges(t *testing.T) {
 		g.Expect(guard.Claim(names("b"), claimsValid, recorded)).To(Succeed())
 		g.Expect(gained).To(Equal([]string{"a", "b", "b"}), "reconciles were refused since the claim expired")
 	})
+}
+
+func TestSubscriberIsNotCalledWithoutAChange(t *testing.T) {
+	g := NewWithT(t)
+	guard := newClaiming(t, names())
+	guard.Subscribe(func(change Change) { t.Errorf("nothing has changed: %v", change) })
+	g.Expect(guard.Claim(names(), claimsValid, recorded)).To(Succeed())
 }
 
 func TestGuardWithoutClaims(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -67,6 +68,17 @@ func TestOtherErrorsAreReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := reconcileBy(newElected(t), func(context.Context) error { return errors.New("broken") })
 		NewWithT(t).Expect(err).To(MatchError("broken"))
+	})
+}
+
+func TestResultsAreReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		want := reconcile.Result{RequeueAfter: time.Minute}
+		inner := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return want, nil })
+		got, err := newElected(t).Reconciler(inner).Reconcile(t.Context(), reconcile.Request{})
+		g := NewWithT(t)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(got).To(Equal(want))
 	})
 }
 

@@ -64,10 +64,7 @@ func IsKubernetesWrite(request *http.Request) bool {
 }
 
 func isReview(path string) bool {
-	_, rest, found := strings.Cut(path, "/apis/")
-	if !found {
-		return false
-	}
+	_, rest, _ := strings.Cut(path, "/apis/")
 	return strings.HasPrefix(rest, "authentication.k8s.io/") || strings.HasPrefix(rest, "authorization.k8s.io/")
 }
 
