@@ -2,6 +2,7 @@ package references_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -165,4 +166,50 @@ func TestKeyThatIsTooShortIsAnError(t *testing.T) {
 	_, err := newKey(server).Read(context.Background())
 
 	g.Expect(err).To(MatchError("Secret system/hash-key.fixpoint.dev has 0 bytes in the entry key, and needs at least 32: restore it, or delete it to replace the pods that use data of Secrets"))
+}
+
+func TestKeyIsReadOnce(t *testing.T) {
+	g := NewWithT(t)
+	reads := 0
+	server := ssatest.NewServer(clientgoscheme.Scheme, ssatest.Options{Intercept: func(call ssatest.Call) error {
+		if call.Verb == "get" && call.Done {
+			reads++
+		}
+		return nil
+	}})
+	key := newKey(server)
+	g.Expect(key.Create(t.Context())).To(Succeed())
+	first, err := key.Read(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	before := reads
+
+	g.Expect(key.Read(t.Context())).To(Equal(first))
+
+	g.Expect(reads).To(Equal(before))
+	var stored corev1.Secret
+	g.Expect(server.Get(t.Context(), client.ObjectKey{Namespace: "system", Name: references.KeySecret}, &stored)).To(Succeed())
+	g.Expect(stored.Type).To(Equal(corev1.SecretTypeOpaque))
+}
+
+func TestErrorsOfTheKeyAreNotTakenForItsAbsence(t *testing.T) {
+	for name, c := range map[string]struct {
+		verb string
+		do   func(*references.Key) error
+		want string
+	}{
+		"read":   {"get", func(k *references.Key) error { _, err := k.Read(t.Context()); return err }, "reading Secret system/hash-key.fixpoint.dev: "},
+		"create": {"apply", func(k *references.Key) error { return k.Create(t.Context()) }, "creating Secret system/hash-key.fixpoint.dev: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			failure := errors.New("no route to host")
+			server := ssatest.NewServer(clientgoscheme.Scheme, ssatest.Options{Intercept: func(call ssatest.Call) error {
+				if call.Verb == c.verb && !call.Done {
+					return failure
+				}
+				return nil
+			}})
+			err := c.do(newKey(server))
+			NewWithT(t).Expect(err).To(And(MatchError(failure), MatchError(HavePrefix(c.want))))
+		})
+	}
 }

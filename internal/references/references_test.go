@@ -7,7 +7,9 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -198,6 +200,58 @@ func TestErrorsNameTheObject(t *testing.T) {
 	_, err := c.reader.Find(context.Background(), namespace, []references.Reference{{Kind: references.Secret, Name: "tokens"}})
 	NewWithT(t).Expect(err).To(MatchError("getting Secret tokens: no route to host"))
 	NewWithT(t).Expect(errors.Is(err, c.broken)).To(BeTrue())
+}
+
+// brokenData fails reads of data.
+type brokenData struct{ err error }
+
+func (b brokenData) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return b.err
+}
+
+func (b brokenData) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return b.err
+}
+
+func TestDataThatCannotBeRead(t *testing.T) {
+	for kind, object := range map[references.Kind]client.Object{references.Secret: secret("tokens", "a", "1"), references.ConfigMap: configMap("tokens", "a", "1")} {
+		t.Run(string(kind), func(t *testing.T) {
+			g := NewWithT(t)
+			c := newCluster(object)
+			reference := references.Reference{Kind: kind, Name: "tokens", Keys: []string{"a"}, Rolls: true}
+
+			// An error is told, and is not taken for missing data
+			c.reader.Data = brokenData{errors.New("no route to host")}
+			_, err := c.reader.Find(t.Context(), namespace, []references.Reference{reference})
+			g.Expect(err).To(MatchError("reading " + string(kind) + " tokens: no route to host"))
+
+			// An object that was deleted since the cache was updated has no keys
+			c.reader.Data = brokenData{apierrors.NewNotFound(schema.GroupResource{}, "tokens")}
+			g.Expect(c.find(t, reference).Missing).To(Equal([]string{"key a of " + string(kind) + " tokens"}))
+
+			// And one that can be read again is read, once
+			c.reader.Data = c
+			g.Expect(c.find(t, reference).Missing).To(BeEmpty())
+			c.find(t, reference)
+			g.Expect(c.reads).To(Equal(1))
+		})
+	}
+}
+
+func TestFindingTellsWhetherSecretsAreUsed(t *testing.T) {
+	tokens, settings := references.Reference{Kind: references.Secret, Name: "tokens", Rolls: true}, references.Reference{Kind: references.ConfigMap, Name: "settings", Rolls: true}
+	for name, c := range map[string]struct {
+		all  []references.Reference
+		want bool
+	}{
+		"Secret first": {[]references.Reference{tokens, settings}, true},
+		"Secret last":  {[]references.Reference{settings, tokens}, true},
+		"none":         {[]references.Reference{settings, {Kind: references.Secret, Name: "tokens"}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(newCluster(secret("tokens", "a", "1"), configMap("settings")).find(t, c.all...).Secret).To(Equal(c.want))
+		})
+	}
 }
 
 func TestID(t *testing.T) {

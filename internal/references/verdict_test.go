@@ -39,6 +39,7 @@ func TestCertificate(t *testing.T) {
 		"certificate is missing": {ingress: withTLS, objects: []client.Object{secret("other")},
 			want: "wait (DependencyMissing: Ingress applied, but Secret shop-tls (spec.ingress.tlsSecretName) does not exist; create it, or have cert-manager create it)"},
 		"cannot be read":            {ingress: withTLS, broken: errors.New("no answer"), want: "wait (Failed: getting Secret shop-tls: no answer)"},
+		"may not be read":           {ingress: withTLS, broken: forbidden, want: "wait (Failed: getting Secret shop-tls: " + forbidden.Error() + ")"},
 		"may not be read in a plan": {ingress: withTLS, broken: forbidden, plans: true, want: applied},
 	}
 	for name, c := range cases {
@@ -60,6 +61,17 @@ func TestCertificate(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestPlanReportsOnlyWhatItMayNotRead(t *testing.T) {
+	g := NewWithT(t)
+	cluster := newCluster()
+	cluster.broken = errors.New("no answer")
+	cluster.reader.Unreadable = func(err error) { t.Errorf("reported: %v", err) }
+
+	verdict := cluster.reader.Certificate(t.Context(), namespace, &v1beta1.Ingress{TLSSecretName: "shop-tls"}, phases.Done("Ingress applied"))
+
+	g.Expect(verdict.String()).To(Equal("wait (Failed: getting Secret shop-tls: no answer)"))
 }
 
 // indexer keeps the function of the last index.
