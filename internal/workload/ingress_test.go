@@ -99,3 +99,18 @@ func TestIngressReady(t *testing.T) {
 		})
 	}
 }
+
+func TestKeepIngressClass(t *testing.T) {
+	g := NewWithT(t)
+	live := &networkingv1.Ingress{}
+	KeepIngressClass(live, map[string]string{"other": "x"})
+	g.Expect(live.Annotations).To(BeNil())
+	KeepIngressClass(live, map[string]string{"other": "x", "kubernetes.io/ingress.class": "nginx"})
+	g.Expect(live.Annotations).To(Equal(map[string]string{"kubernetes.io/ingress.class": "nginx"}))
+}
+
+func TestIngressWithoutAnnotationsDeclaresNone(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(Ingress("web", "shop", "http", v1beta1.Ingress{Annotations: map[string]string{}}, nil).Annotations).To(BeNil())
+	g.Expect(Ingress("web", "shop", "http", v1beta1.Ingress{Annotations: map[string]string{"a": "b"}}, nil).Annotations).To(Equal(map[string]string{"a": "b"}))
+}

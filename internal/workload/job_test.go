@@ -35,7 +35,12 @@ func TestJobReady(t *testing.T) {
 			Name: "app", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Reason: reason, Message: message}},
 		}}}
 	}
+	container := func(state corev1.ContainerState) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: "sidecar", State: state}
+	}
 	const remedy = "; an existing Deployment and its pods are left unchanged. Correct what the Job runs, or run it again with kubectl delete job web-1"
+	active := job(0)
+	active.Status.Active = 1
 	cases := map[string]struct {
 		job   *batchv1.Job
 		after time.Duration
@@ -54,6 +59,18 @@ func TestJobReady(t *testing.T) {
 			want: `stalled (HookFailed: Job web-1 has failed: container app ended with exit code 3: relation[31m "users" exists` + remedy + ")"},
 		"failed, out of memory": {job: job(0, backoff), pod: ptr.To(ended("OOMKilled", "")),
 			want: "stalled (HookFailed: Job web-1 has failed: container app ended with exit code 3 (OOMKilled)" + remedy + ")"},
+		"failed, without a reason": {job: job(0, backoff), pod: ptr.To(ended("", "boom")),
+			want: "stalled (HookFailed: Job web-1 has failed: container app ended with exit code 3: boom" + remedy + ")"},
+		"failed, one of several containers": {job: job(0, backoff), pod: &corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{
+			container(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), container(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}),
+			ended("Error", "boom").ContainerStatuses[0],
+		}}, want: "stalled (HookFailed: Job web-1 has failed: container app ended with exit code 3: boom" + remedy + ")"},
+		"failed, a pod that has not": {job: job(0, backoff), pod: &corev1.PodStatus{Phase: corev1.PodRunning, Reason: "NodeLost"},
+			want: "stalled (HookFailed: Job web-1 has failed: Job has reached the specified backoff limit" + remedy + ")"},
+		"failed, a pod without a reason": {job: job(0, backoff), pod: &corev1.PodStatus{Phase: corev1.PodFailed},
+			want: "stalled (HookFailed: Job web-1 has failed: Job has reached the specified backoff limit" + remedy + ")"},
+		"an active pod that is not listed yet": {job: active, after: time.Minute, want: "wait (Progressing: waiting for Job web-1 to succeed)"},
+		"no pod within five seconds":           {job: job(0), after: 5 * time.Second, want: "wait (Progressing: waiting for Job web-1 to succeed)"},
 		"failed, evicted": {job: job(0, backoff), pod: &corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on resource: memory."},
 			want: "stalled (HookFailed: Job web-1 has failed: its pod has failed (Evicted): The node was low on resource: memory." + remedy + ")"},
 		"failed, the pod is gone": {job: job(0, backoff), want: "stalled (HookFailed: Job web-1 has failed: Job has reached the specified backoff limit" + remedy + ")"},

@@ -57,6 +57,10 @@ func TestFindPodProblem(t *testing.T) {
 			"container migrate crashes; see kubectl logs --previous"},
 		"no node": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/3 nodes are available: 3 Insufficient cpu."))},
 			"pods cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu.; lower spec.resources, relax the scheduling constraints, or add nodes"},
+		"another condition": {[]corev1.Pod{pod(func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+		})}, ""},
+		"scheduled since": {[]corev1.Pod{pod(scheduled(corev1.ConditionTrue, corev1.PodReasonUnschedulable, ""))}, ""},
 		"scheduling gate": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonSchedulingGated, "gated"))}, ""},
 	}
 	for name, c := range cases {
@@ -72,14 +76,25 @@ func TestContainerProblem(t *testing.T) {
 		status.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 2, Message: message}
 		return status
 	}
+	restarted := func(count, code int32, ready bool) corev1.ContainerStatus {
+		return corev1.ContainerStatus{
+			Name: "app", Ready: ready, RestartCount: count, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}},
+		}
+	}
 	cases := map[string]struct {
 		status corev1.ContainerStatus
 		want   string
 	}{
-		"running":        {corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}, ""},
-		"creating":       {waiting("app", "shop:1", "ContainerCreating", ""), ""},
-		"initialising":   {waiting("app", "shop:1", "PodInitializing", ""), ""},
-		"pull backs off": {waiting("app", "shop:1", "ImagePullBackOff", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
+		"running":                      {corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}, ""},
+		"restarted after a crash":      {restarted(1, 2, false), "container app crashes with exit code 2; see kubectl logs --previous"},
+		"ready after a crash":          {restarted(1, 2, true), ""},
+		"crashed, not restarted":       {restarted(0, 2, false), ""},
+		"restarted after it had ended": {restarted(1, 0, false), ""},
+		"restarted, nothing is known":  {corev1.ContainerStatus{RestartCount: 1}, ""},
+		"creating":                     {waiting("app", "shop:1", "ContainerCreating", ""), ""},
+		"initialising":                 {waiting("app", "shop:1", "PodInitializing", ""), ""},
+		"pull backs off":               {waiting("app", "shop:1", "ImagePullBackOff", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
 		// The kubelet alternates between the two reasons; the condition must not.
 		"pull fails":                           {waiting("app", "shop:1", "ErrImagePull", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
 		"no image name":                        {waiting("app", "Shop", "InvalidImageName", "x"), "container app cannot pull image Shop (InvalidImageName); correct spec.image or spec.imagePullSecrets"},
@@ -133,6 +148,8 @@ func TestExplain(t *testing.T) {
 		lists   int
 	}{
 		"not stuck yet":     {slow, time.Second, &podReader{pods: broken}, outcomeOf(slow), 0},
+		"five seconds":      {slow, 5 * time.Second, &podReader{pods: broken}, outcomeOf(slow), 0},
+		"ready":             {phases.Done("all pods are available"), time.Minute, &podReader{pods: broken}, outcomeOf(phases.Done("all pods are available")), 0},
 		"stuck, pods fail":  {slow, time.Minute, &podReader{pods: broken}, outcome{"wait", v1beta1.ReasonPodsFailing, crashes}, 1},
 		"stuck, no problem": {slow, time.Minute, &podReader{}, outcomeOf(slow), 1},
 		"stuck, list fails": {slow, time.Minute, &podReader{err: errors.New("no")}, outcomeOf(slow), 1},
