@@ -161,7 +161,7 @@ func isTokenByte(b byte) bool {
 
 func (c *canonicalizer) addToTokens(b byte) {
 	switch {
-	case len(c.token) == 0 && c.expected != aValue && c.expected != aValueOrEnd:
+	case c.expected != aValue && c.expected != aValueOrEnd:
 		c.fail(errMalformed)
 	case len(c.token) == maxToken:
 		c.fail(errTooManyMembers)
@@ -171,7 +171,7 @@ func (c *canonicalizer) addToTokens(b byte) {
 }
 
 func (c *canonicalizer) endToken() {
-	if len(c.token) == 0 || c.err != nil {
+	if len(c.token) == 0 {
 		return
 	}
 	token, ok := canonicalToken(c.token)
@@ -300,7 +300,7 @@ func (c *canonicalizer) beginString() {
 
 // isName reports whether the current string is the name of the value.
 func (c *canonicalizer) isName() bool {
-	return !c.isKey && len(c.frames) == 1 && c.frames[0].isObject && string(c.key) == "name"
+	return len(c.frames) == 1 && string(c.key) == "name"
 }
 
 // readString reads the beginning of part, and returns its length.
@@ -365,15 +365,13 @@ func (c *canonicalizer) readEscape(b byte) {
 
 // addCharacter adds an escaped character. Halves of pairs without the other half become U+FFFD, as in Go.
 func (c *canonicalizer) addCharacter(character rune) {
-	if c.high != 0 {
-		if pair := utf16.DecodeRune(c.high, character); pair != utf8.RuneError {
-			c.high = 0
-			c.putCharacter(pair)
-			return
-		}
-		c.endPair()
+	if pair := utf16.DecodeRune(c.high, character); pair != utf8.RuneError {
+		c.high = 0
+		c.putCharacter(pair)
+		return
 	}
-	if utf16.IsSurrogate(character) && character < 0xdc00 {
+	c.endPair()
+	if utf16.IsSurrogate(character) {
 		c.high = character
 		return
 	}
@@ -464,8 +462,8 @@ func canonicalNumber(token []byte) ([]byte, bool) {
 		if !isDigits(unsigned) || len(power)-len(unsigned) > 1 {
 			return nil, false
 		}
-		var err error
-		if exponent, err = strconv.Atoi(string(power)); err != nil || exponent > 1<<30 || exponent < -1<<30 {
+		// One that is out of range is the greatest or the least number.
+		if exponent, _ = strconv.Atoi(string(power)); exponent > 1<<30 || exponent < -1<<30 {
 			return token, true // its spelling has to do
 		}
 	}

@@ -2,6 +2,7 @@ package prober
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -26,6 +27,7 @@ func TestSpellingsOfAValueHaveTheSameDigests(t *testing.T) {
 		"white space":        {`{"a":[1,{"b":null}]}`, " {\n\"a\" :\t[ 1 , { \"b\" : null } ]\r\n} "},
 		"order of keys":      {`{"a":1,"b":{"c":2,"d":3},"description":"x","title":"y"}`, `{"title":"y","b":{"d":3,"c":2},"description":"x","a":1}`},
 		"escapes":            {`"é\"\\/` + "\u007f" + `"`, `"\u00e9\u0022\u005C\/\u007f"`},
+		"an escaped space":   {`" "`, `"\u0020"`},
 		"short escapes":      {`"\b\f\n\r\t"`, `"\u0008\u000C\u000a\u000d\u0009"`},
 		"pairs":              {`"😀"`, `"\ud83d\ude00"`, `"\uD83D\uDE00"`},
 		"halves of pairs":    {`"\ud83d"`, `"\ude00"`, `"\ufffd"`},
@@ -35,6 +37,8 @@ func TestSpellingsOfAValueHaveTheSameDigests(t *testing.T) {
 		"integers":           {`[100,0,-5]`, `[1e2,-0,-5.0]`, `[1E+2,0.00,-50e-1]`, `[0.1e3,0e9,-0.5E1]`},
 		"fractions":          {`1.5`, `15e-1`, `0.15e1`, `1.50`},
 		"very large numbers": {`1e400`, `10e399`},
+		"greatest exponents": {`10e1073741824`, `1e1073741825`},
+		"least exponents":    {`10e-1073741824`, `1e-1073741823`},
 		"duplicate keys":     {`{"a":1,"a":2}`, `{"a":2,"a":1}`},
 		"empty":              {`{}`, `{ }`},
 	} {
@@ -58,7 +62,8 @@ func TestDifferentValuesHaveDifferentDigests(t *testing.T) {
 		`null`, `true`, `false`, `0`, `"0"`, `""`, `[]`, `{}`, `[[]]`, `[{}]`, `[0]`, `{"":0}`, `[0,0]`, `[1,2]`, `[2,1]`, `["1,2"]`,
 		`{"a":1}`, `{"a":"1"}`, `{"a":1,"a":1}`, `{"a":{"b":1}}`, `{"a":{"b":1},"c":{}}`, `{"a":{},"c":{"b":1}}`, `{"a":[{"b":1}]}`,
 		`{"title":"a"}`, `{"description":"a"}`, `{"x":{"description":"a"}}`, `{"x":{"title":"a"}}`,
-		`9007199254740993`, `9007199254740992`, `0.1`, `0.10000000000000000555`, `-1`, `1e400`, `1e401`, `"é"`, `"e\u0301"`, `"\u0000"`, `"\\u0000"`,
+		`9007199254740993`, `9007199254740992`, `0.1`, `0.10000000000000000555`, `-1`, `1e400`, `1e401`, `"é"`, `"e\u0301"`, `"\u0000"`, `"\\u0000"`, `1`, `"a\"b"`, `"a\\b"`, `"\u0001"`, `"\u0010"`,
+		`1e99999999999`, `1e99999999998`, `-1e99999999999`, `1e-99999999999`, `10e1073741825`, `1e1073741826`, `10e-1073741826`, `1e-1073741825`,
 	} {
 		got, err := digestsOf(value)
 		g.Expect(err).To(BeNil(), value)
@@ -80,7 +85,7 @@ func TestDescriptionAndSchemaHaveDigestsOfTheirOwn(t *testing.T) {
 		"annotation":                 {"true", "false", true, false},
 		"name":                       {`"a"`, `"b"`, true, false},
 		"another member":             {`{"name"`, `{"_meta":{},"name"`, true, false},
-		"icons":                      {`{"name"`, `{"icons":[],"name"`, false, true},
+		"icons":                      {`{"name"`, `{"icons":[{"src":"x"}],"name"`, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -110,37 +115,74 @@ func TestValuesWithoutDigests(t *testing.T) {
 		value string
 		then  *Error
 	}{
-		"nothing":                 {"", errMalformed},
-		"not closed":              {`{"a":[1`, errMalformed},
-		"closed otherwise":        {`[1}`, errMalformed},
-		"closed twice":            {`[]]`, errMalformed},
-		"no value":                {`{"a"}`, errMalformed},
-		"no key":                  {`{1:2}`, errMalformed},
-		"two values":              {`1 2`, errMalformed},
-		"two commas":              {`[1,,2]`, errMalformed},
-		"a comma at the end":      {`[1,]`, errMalformed},
-		"a comma after a member":  {`{"a":1,}`, errMalformed},
-		"a comma alone":           {`,`, errMalformed},
-		"an unknown word":         {`nul`, errMalformed},
-		"a leading zero":          {`01`, errMalformed},
-		"no digit after a point":  {`1.`, errMalformed},
-		"no digit after the e":    {`1e+`, errMalformed},
-		"two signs":               {`1e+-1`, errMalformed},
-		"a plus":                  {`+1`, errMalformed},
-		"an unknown escape":       {`"\x"`, errMalformed},
-		"not hexadecimal":         {`"\u00g0"`, errMalformed},
-		"another character":       {`[?]`, errMalformed},
-		"a very long number":      {strings.Repeat("1", maxToken+1), errTooManyMembers},
-		"deep nesting":            {strings.Repeat("[", maxDepth+1), errTooDeep},
-		"deep objects":            {strings.Repeat(`{"a":`, maxDepth+1), errTooDeep},
-		"an object with many":     {members(maxOpenMembers + 1), errTooManyMembers},
-		"many objects with some":  {"[" + strings.Repeat(members(1000)+",", maxMembers/1000+1) + "1]", errTooManyMembers},
-		"many members that end":   {`{"title":` + strings.Repeat(`0,"title":`, maxOpenMembers+1) + "0}", errTooManyMembers},
-		"a very deep honest item": {strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), nil},
+		"nothing":                    {"", errMalformed},
+		"not closed":                 {`{"a":[1`, errMalformed},
+		"closed otherwise":           {`[1}`, errMalformed},
+		"closed twice":               {`[]]`, errMalformed},
+		"no value":                   {`{"a"}`, errMalformed},
+		"a value without a colon":    {`{"a"[1]}`, errMalformed},
+		"a colon in a list":          {`[1:2]`, errMalformed},
+		"two strings":                {`["a"""]`, errMalformed},
+		"two lists":                  {`[[][]]`, errMalformed},
+		"a word in a list":           {`[nul]`, errMalformed},
+		"a point, no digit":          {`.5`, errMalformed},
+		"no key":                     {`{1:2}`, errMalformed},
+		"two values":                 {`1 2`, errMalformed},
+		"two commas":                 {`[1,,2]`, errMalformed},
+		"a comma at the end":         {`[1,]`, errMalformed},
+		"a comma after a member":     {`{"a":1,}`, errMalformed},
+		"a comma alone":              {`,`, errMalformed},
+		"an unknown word":            {`nul`, errMalformed},
+		"a leading zero":             {`01`, errMalformed},
+		"no digit after a point":     {`1.`, errMalformed},
+		"no digit after the e":       {`1e+`, errMalformed},
+		"two signs":                  {`1e+-1`, errMalformed},
+		"a plus":                     {`+1`, errMalformed},
+		"an unknown escape":          {`"\x"`, errMalformed},
+		"not hexadecimal":            {`"\u00g0"`, errMalformed},
+		"hexadecimal after all":      {`"\u00g00"`, errMalformed},
+		"another character":          {`[?]`, errMalformed},
+		"a very long number":         {strings.Repeat("1", maxToken+1), errTooManyMembers},
+		"deep nesting":               {strings.Repeat("[", maxDepth+1), errTooDeep},
+		"deep objects":               {strings.Repeat(`{"a":`, maxDepth+1), errTooDeep},
+		"an object with many":        {members(maxOpenMembers + 1), errTooManyMembers},
+		"many objects with some":     {"[" + strings.Repeat(members(1000)+",", maxMembers/1000+1) + "1]", errTooManyMembers},
+		"many members that end":      {`{"title":` + strings.Repeat(`0,"title":`, maxOpenMembers+1) + "0}", errTooManyMembers},
+		"as many members as can be":  {"[" + strings.TrimSuffix(strings.Repeat(members(1000)+",", maxMembers/1000), ",") + "]", nil},
+		"one member too many":        {"[" + strings.Repeat(members(1000)+",", maxMembers/1000) + `{"a":1}]`, errTooManyMembers},
+		"as long as a number may be": {strings.Repeat("1", maxToken), nil},
+		"a very deep honest item":    {strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := digestsOf(test.value)
-			NewWithT(t).Expect(err).To(Equal(test.then))
+			g := NewWithT(t)
+			digests, err := digestsOf(test.value)
+			g.Expect(err).To(Equal(test.then))
+			g.Expect(digests == [2]digest{}).To(Equal(test.then != nil))
+		})
+	}
+}
+
+func TestErrorsOfValuesSayWhatIsWrong(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(errTooManyMembers.Error()).To(Equal("the response is too large: the lists have too many object members, or a number is too long"))
+	g.Expect(errMalformed.Error()).To(Equal("the response is not MCP: an item of a list is not valid JSON"))
+}
+
+// The digests are stored in objects, and compared with those of the next release.
+func TestDigestsDoNotChangeBetweenReleases(t *testing.T) {
+	for name, test := range map[string]struct{ value, schema, description string }{
+		"a tool": {
+			`{"name":"a","title":"A \"b\"","description":"Does\na.","icons":[{"src":"x"}],"inputSchema":{"type":"object","properties":{"x":{"enum":[1,-2.5,1e30,"c\\d","\u0010"]},"y":{}},"required":[]}}`,
+			"6cf12d0bf411613617b4893c66b2d822683d9bb61a6b832655b82811767d2cba", "0fab99c7f10f818909211c006dbf138953e48620a4d1db659e22268b8e99f47a",
+		},
+		"a list": {`[[],{},null,"é"]`, "4ee70300b4dd25d87bd7c9288d65b45a3e974cab13b3e8283182e565bc06e158", "efb8bfaafac1354be2ed1e5f4d75825007da021674193acb4bd51a445fa7460e"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			digests, err := digestsOf(test.value)
+			g.Expect(err).To(BeNil())
+			g.Expect(hex.EncodeToString(digests[0][:])).To(Equal(test.schema))
+			g.Expect(hex.EncodeToString(digests[1][:])).To(Equal(test.description))
 		})
 	}
 }

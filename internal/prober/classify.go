@@ -89,7 +89,7 @@ func networkKind(err error) ErrorKind {
 		return Refused
 	case isAny(err, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.Canceled):
 		return Disconnected
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+	case errors.As(err, &network) && network.Timeout(): // also context.DeadlineExceeded
 		return Timeout
 	case errors.As(err, &op) && op.Op == "dial":
 		return Unreachable

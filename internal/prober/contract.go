@@ -124,9 +124,7 @@ func (r *contractReader) end() {
 	}
 	r.reading = false
 	item := readItem{list: r.list}
-	if item.schema, item.description = r.values.end(); r.values.err != nil {
-		return
-	}
+	item.schema, item.description = r.values.end()
 	item.name = itemName(r.values.name)
 	r.add(item)
 }
@@ -252,8 +250,7 @@ func (p *Prober) updateContract(m *member, j job, a answer) {
 	}
 	before := m.contract
 	m.contract = a.contract
-	if known := e.members[0].contract; sameContract(m.contract, known) {
-		m.contract = known // so that equal ones take the memory of one
+	if sameContract(m.contract, e.members[0].contract) {
 		m.listSchedule = listSchedule{}
 	} else {
 		// The first one may be replaced, or never offer the same.
@@ -267,14 +264,11 @@ func (p *Prober) updateContract(m *member, j job, a answer) {
 // noteOffer stores why a replica has no contract. If its lists could not be read, what it offered before stays: an
 // error may be one of the network, and clients get no other contract from such lists either.
 func (m *member) noteOffer(a answer) {
-	switch {
-	case !a.listed:
+	if !a.listed {
 		m.unlisted = m.entry.target.Verify
-	case a.contract == nil:
-		m.offerErr = firstOf(a.listErr, a.contractErr)
-	default:
-		m.offerErr = nil
+		return
 	}
+	m.offerErr = firstOf(a.listErr, a.contractErr)
 }
 
 func firstOf(errs ...*Error) *Error {
@@ -324,10 +318,15 @@ func (e *entry) agree() {
 		return
 	}
 	first := e.members[0].contract
+	agreed := first != nil
 	for _, m := range e.members {
-		if m.contract == nil || !sameContract(m.contract, first) {
-			return
+		if sameContract(m.contract, first) {
+			m.contract = first // so that equal ones take the memory of one
+		} else {
+			agreed = false
 		}
 	}
-	e.contract = first
+	if agreed {
+		e.contract = first
+	}
 }

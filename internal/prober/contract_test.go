@@ -106,6 +106,7 @@ func TestNamesOfItemsAreBounded(t *testing.T) {
 		"a long name":        {`{"name":"` + long + `"}`, long[:maxItemName]},
 		"an odd cut":         {`{"name":"x` + long + `"}`, "x" + long[:maxItemName-2]},
 		"control sequences":  {`{"name":"a\u001b[31m\nb\u202e"}`, "a[31mb"},
+		"a replacement":      {`{"name":"a\ufffdb"}`, "a\ufffdb"},
 		"not UTF-8":          {"{\"name\":\"a\xff\xc3b\"}", "ab"},
 		"nothing to print":   {`{"name":"\n"}`, unnamed},
 		"no name":            {`{"title":"a"}`, unnamed},
@@ -121,6 +122,34 @@ func TestNamesOfItemsAreBounded(t *testing.T) {
 			g.Expect(contract.Items).To(HaveExactElements(HaveField("Name", test.then)))
 		})
 	}
+}
+
+func TestNameIsNotThatOfTheItemBefore(t *testing.T) {
+	contract := contractFrom(t, map[int]string{toolList: `{"name":"a"},{"title":"b"}`})
+	NewWithT(t).Expect(namesOf(contract)).To(Equal([]string{"tool/" + unnamed, "tool/a"}))
+}
+
+// A server may send lists that it was not asked for.
+func TestContractIgnoresListsThatAreNotRead(t *testing.T) {
+	g := NewWithT(t)
+	k := kept{maxBytes: handshakeKept + listKept, maxValues: handshakeValues + listValues}
+	reader := newContractReader()
+	r := reducer{kept: &k, contract: reader}
+	g.Expect(r.write([]byte(`{"result":{"tools":[{"name":"a"}]}}`))).To(BeNil())
+	g.Expect(reader.contract().Items).To(BeEmpty())
+	reader.list = toolList
+	g.Expect(r.write([]byte(`{"result":{"prompts":[{"name":"b"}],"tools":[{"name":"c"}]}}`))).To(BeNil())
+	g.Expect(namesOf(reader.contract())).To(Equal([]string{"tool/c"}))
+}
+
+func TestSameContract(t *testing.T) {
+	g := NewWithT(t)
+	one, other := &Contract{Digest: "1"}, &Contract{Digest: "2"}
+	g.Expect(sameContract(nil, nil)).To(BeTrue())
+	g.Expect(sameContract(nil, one)).To(BeFalse())
+	g.Expect(sameContract(one, nil)).To(BeFalse())
+	g.Expect(sameContract(one, other)).To(BeFalse())
+	g.Expect(sameContract(one, &Contract{Digest: "1"})).To(BeTrue())
 }
 
 func withContract(target Target) Target {
@@ -187,6 +216,7 @@ func TestContractOfListsThatCannotBeRead(t *testing.T) {
 	}{
 		"all lists":             {results(one, none), []string{"tool/a"}, nil, nil},
 		"no resource templates": {results(one, nil), []string{"tool/a"}, nil, nil},
+		"not valid templates":   {results(one, constant(`5`)), nil, &Error{Kind: NotMCP}, nil},
 		"too many tools":        {results(emptyTools, none), nil, nil, errTooManyItems},
 		"not valid":             {results(constant(`{"tools":[{"a"}]}`), none), nil, errMalformed, nil},
 		"too many members":      {results(constant(`{"tools":[`+members(maxOpenMembers+1)+`]}`), none), nil, errTooManyMembers, nil},
@@ -355,4 +385,78 @@ func TestReplicasThatDifferAreListedLessOften(t *testing.T) {
 	g.Expect(r.contract()).To(BeEmpty())
 	g.Expect(r.lists("b")).To(And(BeNumerically(">=", 5), BeNumerically("<=", 16)))
 	g.Expect(r.lists("c")).To(Equal(1))
+}
+
+// They would be listed for as long as it runs.
+func TestReplicasAreNotListedAgainWhileTheFirstCannotBe(t *testing.T) {
+	g := NewWithT(t)
+	r := newReplicas(t, map[string]string{"a": "", "b": "1", "c": "1"})
+	r.advance(30*time.Minute, 5*time.Second, 0)
+	g.Expect(r.lists("b") + r.lists("c")).To(Equal(2))
+}
+
+// The semaphore of the namespace may be taken for several probes.
+func TestReplicaThatCouldNotBeListedIsListedWithTheNextProbe(t *testing.T) {
+	g := NewWithT(t)
+	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "1"})
+	listed := r.script
+	r.setScript(func(ctx context.Context, j job) answer {
+		if j.address == "d" {
+			return answer{}
+		}
+		return listed(ctx, j)
+	})
+	r.offer("1", "d")
+	r.serve("a", "d")
+	r.advance(20*time.Minute, 5*time.Second, 0)
+	g.Expect(r.lists("d")).To(BeZero())
+	r.setScript(listed)
+	r.advance(2*time.Minute, 5*time.Second, 0)
+	g.Expect(r.lists("d")).To(Equal(1))
+}
+
+func TestErrorOfTheContractIsThatOfTheFirstReplica(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	broken := map[string]bool{"a": true, "b": true}
+	s.setScript(func(_ context.Context, j job) answer {
+		switch {
+		case !j.list:
+			return answer{}
+		case broken[j.address]:
+			return answer{listed: true, contractErr: errMalformed}
+		default:
+			return answer{listed: true, contract: &Contract{Digest: "1"}}
+		}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a", "b"}, Interval: time.Minute, Contract: true})
+	start(t, s.Prober)
+	s.settle(0)
+	g.Expect(s.result("web").ContractErr).To(Equal(errMalformed))
+	broken = map[string]bool{"b": true}
+	s.advance(seldom, 5*time.Second, 0)
+	g.Expect(s.result("web").ContractErr).To(BeNil(), "that of another replica is not that of the server")
+	broken = map[string]bool{"a": true}
+	s.advance(seldom, 5*time.Second, 0)
+	g.Expect(s.result("web").ContractErr).To(Equal(errMalformed))
+	s.setScript(func(context.Context, job) answer { return answer{} })
+	s.advance(seldom, 5*time.Second, 0)
+	g.Expect(s.result("web").ContractErr).To(Equal(errMalformed), "until it is listed again")
+}
+
+// In which order the replicas are listed makes no difference.
+func TestReplicasWithOneContractShareItsMemory(t *testing.T) {
+	g := NewWithT(t)
+	e := &entry{target: Target{Contract: true}, members: []*member{
+		{contract: &Contract{Digest: "1"}}, {contract: &Contract{Digest: "1"}}, {contract: &Contract{Digest: "2"}}, {},
+	}}
+	e.agree()
+	g.Expect(e.contract).To(BeNil(), "the last two differ")
+	g.Expect(e.members[1].contract).To(BeIdenticalTo(e.members[0].contract))
+	g.Expect(e.members[2].contract.Digest).To(Equal("2"))
+	g.Expect(e.members[3].contract).To(BeNil())
+
+	e.members = e.members[:2]
+	e.agree()
+	g.Expect(e.contract).To(BeIdenticalTo(e.members[0].contract))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
 )
 
@@ -45,6 +46,11 @@ func TestTextIsBoundedAndDoesNotDependOnOrder(t *testing.T) {
 	for i := range many {
 		many[i] = toolNamed(fmt.Sprintf("tool-%05d", i))
 	}
+	// The first 256 are not too long together, and all are.
+	longer := make([]string, 2*MaxContractItems)
+	for i := range longer {
+		longer[i] = tool(fmt.Sprintf("tool-%05d", i), 900)
+	}
 	for name, c := range map[string]struct {
 		tools   []string
 		kept    int
@@ -55,6 +61,7 @@ func TestTextIsBoundedAndDoesNotDependOnOrder(t *testing.T) {
 		"one is too long":      {[]string{tool("a", 100), tool("b", maxItemBytes), tool("c", 1)}, 2, 1},
 		"the first is":         {[]string{tool("a", 2*maxTextBytes), tool("b", 1)}, 1, 1},
 		"more than are listed": {many, MaxContractItems, MaxContractItems},
+		"more, and long ones":  {longer, MaxContractItems, MaxContractItems},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -82,11 +89,14 @@ func TestDigestOfATextThatIsNoContract(t *testing.T) {
 func TestTextOfAServerIsKept(t *testing.T) {
 	g := NewWithT(t)
 	p := newProber(t, Options{})
-	target := withContract(Target{URL: serve(t, streamable(newServer(), nil)).URL})
+	server := newServer()
+	server.AddResourceTemplate(&mcp.ResourceTemplate{Name: "file", URITemplate: "file:///{path}"}, nil)
+	target := withContract(Target{URL: serve(t, streamable(server, nil)).URL})
 	found := probeBy(t, p, target)
 	g.Expect(found.contract.reader).To(BeNil(), "it takes memory")
 	text := textOf(t, p.ContractText(found.contract.Digest))
-	g.Expect(text.Items).To(HaveLen(3))
+	g.Expect(text.Items).To(HaveExactElements(
+		HaveField("Kind", Tool), HaveField("Kind", Tool), HaveField("Kind", Prompt), HaveField("Kind", ResourceTemplate)))
 	g.Expect(DigestOfText(text)).To(Equal(found.contract.Digest))
 	g.Expect(p.ContractText("other")).To(BeEmpty())
 }

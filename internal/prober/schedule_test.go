@@ -440,3 +440,95 @@ func TestTimeoutIsLimited(t *testing.T) {
 	g.Expect(Target{Interval: 10 * time.Second, Timeout: time.Hour}.complete().Timeout).To(Equal(10 * time.Second))
 	g.Expect(Target{}.complete().Timeout).To(Equal(DefaultTimeout))
 }
+
+func TestOnlyTheLeaderProbes(t *testing.T) {
+	NewWithT(t).Expect(newProber(t, Options{}).NeedLeaderElection()).To(BeTrue())
+}
+
+func TestChangedIntervalSpreadsTheNextProbes(t *testing.T) {
+	g := NewWithT(t)
+	const targets = 20
+	s := newSimulation(t, 4)
+	set := func(interval time.Duration) {
+		for i := range targets {
+			s.Set(name(fmt.Sprint(i)), Target{URL: "http://web/mcp", Interval: interval})
+		}
+	}
+	set(2 * time.Hour)
+	set(time.Hour)
+	start(t, s.Prober)
+	s.settle(0)
+	g.Expect(s.count("web")).To(Equal(targets), "first probes are due immediately")
+
+	set(20 * time.Second)
+	s.advance(time.Second, time.Second, 0)
+	g.Expect(s.count("web")).To(Equal(targets), "not all at once")
+	s.advance(20*time.Second, time.Second, 0)
+	g.Expect(s.count("web")).To(And(BeNumerically(">=", 2*targets), BeNumerically("<=", 4*targets)))
+}
+
+func TestChangedIntervalDoesNotRepeatARunningProbe(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	s.setScript(func(ctx context.Context, _ job) answer {
+		<-ctx.Done()
+		return answer{}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: time.Hour})
+	start(t, s.Prober)
+	g.Eventually(func() int { return s.count("web") }).WithTimeout(testTimeout).Should(Equal(1))
+	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: 10 * time.Second})
+	s.advance(30*time.Second, time.Second, 1)
+	g.Expect(s.count("web")).To(Equal(1))
+}
+
+// The description of a server, and its contract, must not wait for a replica that fails.
+func TestAnotherReplicaIsListedWhileTheFirstFails(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	s.setScript(func(_ context.Context, j job) answer {
+		if j.address == "a:1" {
+			return answer{err: &Error{Kind: Refused}}
+		}
+		return answer{server: Server{Name: "web", Tools: 3}, listed: j.list}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}, Interval: time.Minute})
+	start(t, s.Prober)
+	s.settle(0)
+	s.advance(2*time.Minute, time.Second, 0)
+	g.Expect(s.result("web").Server).To(Equal(&Server{Name: "web", Tools: 3}))
+}
+
+func TestRemovedReplicaIsNotProbedAgain(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}})
+	start(t, s.Prober)
+	s.settle(0)
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1"}})
+	s.settle(0)
+	before := s.count("web")
+	s.advance(2*time.Minute, time.Second, 0)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range s.jobs[before:] {
+		g.Expect(j.address).To(Equal("a:1"))
+	}
+}
+
+func TestForgottenServersTakeNoMemory(t *testing.T) {
+	g := NewWithT(t)
+	p := newProber(t, Options{})
+	for i := range 3 {
+		p.Set(name(fmt.Sprint(i)), Target{URL: "http://web/mcp", Token: "1"})
+		p.Set(name(fmt.Sprint(i)), Target{URL: "http://web/mcp", Token: "2"})
+	}
+	g.Expect(p.namespaces).To(HaveLen(1))
+	for i := range 3 {
+		p.Forget(name(fmt.Sprint(i)))
+		p.Forget(name(fmt.Sprint(i)))
+	}
+	g.Expect(p.entries).To(BeEmpty())
+	g.Expect(p.namespaces).To(BeEmpty())
+	g.Expect(p.queue.waiting).To(BeEmpty())
+}

@@ -25,6 +25,8 @@ func (r *replicas) offered() map[string]string {
 	found := map[string]string{}
 	for address, offer := range r.result("web").Offers {
 		switch {
+		case offer.Contract != nil && offer.Err != nil:
+			found[address] = offer.Contract.Digest + " and an error"
 		case offer.Contract != nil:
 			found[address] = offer.Contract.Digest
 		case offer.Err != nil:
@@ -103,6 +105,21 @@ func TestListsThatCannotBeReadAreReported(t *testing.T) {
 	g := NewWithT(t)
 	r := verified(t, map[string]string{"a": "1", "b": ""}, []string{"a"}, []string{"b"})
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": errTooManyItems.Error()}))
+
+	// What it offered before stays, as clients get no other contract from such lists.
+	r.offer("2", "b")
+	r.advance(2*time.Minute, time.Second, 0)
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "2"}))
+	r.offer("", "b")
+	r.advance(2*time.Minute, time.Second, 0)
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "2"}))
+
+	// Verify requires Contract.
+	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute, Verify: true})
+	g.Expect(r.result("web").Offers).To(BeNil())
+	listed := r.lists("a")
+	r.advance(2*time.Minute, time.Second, 0)
+	g.Expect(r.lists("a")).To(BeNumerically("<=", listed+1), "for the description of the server")
 	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute, Contract: true})
 	g.Expect(r.result("web").Offers).To(BeNil())
 }

@@ -1,0 +1,137 @@
+package prober
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	. "github.com/onsi/gomega"
+)
+
+func TestDescribe(t *testing.T) {
+	for name, c := range map[string]struct {
+		found *mcp.InitializeResult
+		then  Server
+	}{
+		"no description":  {&mcp.InitializeResult{ProtocolVersion: "1"}, Server{ProtocolVersion: "1"}},
+		"no capabilities": {&mcp.InitializeResult{ServerInfo: &mcp.Implementation{Name: "a", Version: "2"}}, Server{Name: "a", Version: "2"}},
+		"all capabilities": {&mcp.InitializeResult{Capabilities: &mcp.ServerCapabilities{
+			Completions: &mcp.CompletionCapabilities{}, Experimental: map[string]any{"x": 1}, Extensions: map[string]any{"y": 1}, Logging: &mcp.LoggingCapabilities{}, //nolint:staticcheck // older servers declare it
+			Prompts: &mcp.PromptCapabilities{}, Resources: &mcp.ResourceCapabilities{}, Tools: &mcp.ToolCapabilities{},
+		}}, Server{Capabilities: []string{"completions", "experimental", "extensions", "logging", "prompts", "resources", "tools"}}},
+		"empty extensions":  {&mcp.InitializeResult{Capabilities: &mcp.ServerCapabilities{Experimental: map[string]any{}, Extensions: map[string]any{}}}, Server{}},
+		"control sequences": {&mcp.InitializeResult{ServerInfo: &mcp.Implementation{Name: "a\x1b[31m\nb", Version: "1\u202e"}}, Server{Name: "a[31mb", Version: "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(describe(c.found)).To(Equal(c.then))
+		})
+	}
+}
+
+// Texts of a server are stored in objects.
+func TestTextsAreCutBetweenCharacters(t *testing.T) {
+	for name, c := range map[string]struct{ text, then string }{
+		"as long as possible":     {strings.Repeat("x", maxName), strings.Repeat("x", maxName)},
+		"one byte too long":       {strings.Repeat("x", maxName+1), strings.Repeat("x", maxName)},
+		"characters of two bytes": {strings.Repeat("é", maxName), strings.Repeat("é", maxName/2)},
+		"an odd number":           {"x" + strings.Repeat("é", maxName), "x" + strings.Repeat("é", maxName/2-1)},
+		"not UTF-8, which grows":  {strings.Repeat("\xff", maxName), strings.Repeat("\ufffd", maxName/3)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(printable(c.text)).To(Equal(c.then))
+		})
+	}
+}
+
+func TestCountsOfDeclaredCapabilities(t *testing.T) {
+	g := NewWithT(t)
+	all := Server{Capabilities: []string{"prompts", "resources", "tools"}, Tools: 1, Prompts: 2, Resources: 3}
+	s := all
+	s.resetCounts()
+	g.Expect([]int{s.Tools, s.Prompts, s.Resources}).To(Equal([]int{NotCounted, NotCounted, NotCounted}))
+	s.keepCounts(all)
+	g.Expect(s).To(Equal(all))
+	s.keepCounts(Server{Tools: 7, Prompts: 8, Resources: 9})
+	g.Expect(s).To(Equal(all), "those that were counted")
+	s = Server{Capabilities: []string{"logging"}}
+	s.resetCounts()
+	g.Expect(s).To(Equal(Server{Capabilities: []string{"logging"}}))
+}
+
+func TestServersNeedNotServeResourceTemplates(t *testing.T) {
+	other := errors.New("x")
+	for name, c := range map[string]struct {
+		err     error
+		failure Error
+		then    bool
+	}{
+		"method not found": {fmt.Errorf("x: %w", &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound}), Error{Kind: Protocol, Code: jsonrpc.CodeMethodNotFound}, true},
+		"another error":    {&jsonrpc.Error{Code: jsonrpc.CodeInternalError}, Error{Kind: Protocol}, false},
+		"404":              {other, Error{Kind: HTTPStatus, Status: http.StatusNotFound}, true},
+		"501":              {other, Error{Kind: HTTPStatus, Status: http.StatusNotImplemented}, true},
+		"500":              {other, Error{Kind: HTTPStatus, Status: http.StatusInternalServerError}, false},
+		"not a status":     {other, Error{Kind: Timeout, Status: http.StatusNotFound}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(isNotServed(c.err, &c.failure)).To(Equal(c.then))
+		})
+	}
+}
+
+func TestFirstListThatFailsIsReported(t *testing.T) {
+	const all = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"prompts":{},"resources":{}},"serverInfo":{"name":"x","version":"1"}}`
+	notFound := &Error{Kind: Protocol, Code: jsonrpc.CodeMethodNotFound}
+	for name, c := range map[string]struct {
+		without map[string]func() string
+		then    []int
+		err     *Error
+	}{
+		"none":              {nil, []int{1, 2, 3}, nil},
+		"prompts":           {map[string]func() string{"prompts/list": nil}, []int{1, NotCounted, 3}, notFound},
+		"resources":         {map[string]func() string{"resources/list": nil}, []int{1, 2, NotCounted}, notFound},
+		"tools and prompts": {map[string]func() string{"tools/list": emptyTools, "prompts/list": nil}, []int{NotCounted, NotCounted, NotCounted}, errTooManyItems},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			results := map[string]func() string{
+				"initialize": constant(all), "tools/list": constant(`{"tools":[{}]}`),
+				"prompts/list": constant(`{"prompts":[{},{}]}`), "resources/list": constant(`{"resources":[{},{},{}]}`),
+			}
+			maps.Copy(results, c.without)
+			found := probeOnce(t, Target{URL: serve(t, answers(false, results)).URL})
+			g.Expect(found.err).To(BeNil())
+			g.Expect([]int{found.server.Tools, found.server.Prompts, found.server.Resources}).To(Equal(c.then))
+			g.Expect(found.listErr).To(Equal(c.err))
+		})
+	}
+}
+
+func TestServersAreNotAskedForWhatTheyDoNotDeclare(t *testing.T) {
+	for name, initialized := range map[string]string{
+		"tools":      withTools,
+		"nothing":    `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`,
+		"not a word": `{"protocolVersion":"2025-11-25","serverInfo":{"name":"x","version":"1"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			asked := func(list string) func() string {
+				return func() string {
+					t.Errorf("asked for %s", list)
+					return `{}`
+				}
+			}
+			found := probeOnce(t, withContract(Target{URL: serve(t, answers(false, map[string]func() string{
+				"initialize": constant(initialized), "tools/list": constant(`{"tools":[]}`),
+				"prompts/list": asked("prompts"), "resources/list": asked("resources"), "resources/templates/list": asked("resource templates"),
+			})).URL}))
+			g.Expect(found.err).To(BeNil())
+			g.Expect(found.counted()).To(BeTrue())
+			g.Expect(found.contract.Items).To(BeEmpty())
+		})
+	}
+}

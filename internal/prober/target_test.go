@@ -1,0 +1,156 @@
+package prober
+
+import (
+	"crypto/tls"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestAnEmptyCredentialPrintsNothing(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(fmt.Sprintf("%v", Credential{})).To(BeEmpty())
+	g.Expect(fmt.Sprintf("%v", Credential("x"))).To(Equal("[hidden]"))
+}
+
+func TestTargetIsACopy(t *testing.T) {
+	g := NewWithT(t)
+	given := Target{
+		Addresses: []string{"b:1", "a:1", "b:1"}, Unready: []string{"d:1", "a:1", "c:1", "d:1"}, Identities: map[string]string{"a:1": "1"},
+		Headers: map[string]Credential{"X-Key": Credential("k")}, Bearer: Credential("t"), CA: []byte("ca"),
+	}
+	complete := given.complete()
+	given.Addresses[1], given.Unready[2], given.Identities["a:1"] = "x", "x", "x"
+	given.Headers["X-Key"][0], given.Bearer[0], given.CA[0] = 'x', 'x', 'x'
+	delete(given.Headers, "X-Key")
+	g.Expect(complete).To(Equal(Target{
+		Transport: StreamableHTTP, Interval: DefaultInterval, Timeout: DefaultTimeout,
+		Addresses: []string{"a:1", "b:1"}, Unready: []string{"c:1", "d:1"}, Identities: map[string]string{"a:1": "1"},
+		Headers: map[string]Credential{"X-Key": Credential("k")}, Bearer: Credential("t"), CA: []byte("ca"),
+	}))
+	g.Expect(Target{}.complete().Addresses).To(Equal([]string{""}), "the host of the URL")
+	g.Expect(Target{Unready: []string{"a:1"}}.complete().Addresses).To(BeEmpty())
+	g.Expect(Target{Interval: -1, Timeout: -1, Transport: SSE}.complete()).To(And(
+		HaveField("Interval", DefaultInterval), HaveField("Timeout", DefaultTimeout), HaveField("Transport", SSE)))
+	g.Expect(Target{Interval: time.Minute, Timeout: time.Second}.complete()).To(And(
+		HaveField("Interval", time.Minute), HaveField("Timeout", time.Second)))
+}
+
+// TestResultsOfAnotherServerAreDropped changes each field of a target.
+func TestResultsOfAnotherServerAreDropped(t *testing.T) {
+	before := Target{URL: "http://web/mcp", Bearer: Credential("t"), Headers: map[string]Credential{"X-Key": Credential("k")}, Token: "1"}
+	for name, c := range map[string]struct {
+		change                  func(*Target)
+		sameServer, sameRequest bool
+	}{
+		"URL":        {func(t *Target) { t.URL = "http://web/other" }, false, true},
+		"Transport":  {func(t *Target) { t.Transport = SSE }, false, true},
+		"Token":      {func(t *Target) { t.Token = "2" }, false, true},
+		"Addresses":  {func(t *Target) { t.Addresses = []string{"a:1"} }, true, true},
+		"Unready":    {func(t *Target) { t.Unready = []string{"a:1"} }, true, true},
+		"Identities": {func(t *Target) { t.Identities = map[string]string{"a:1": "1"} }, true, true},
+		"Version":    {func(t *Target) { t.Version = "2" }, true, true},
+		"Headers":    {func(t *Target) { t.Headers = map[string]Credential{"X-Key": Credential("l")} }, true, false},
+		"Bearer":     {func(t *Target) { t.Bearer = Credential("u") }, true, false},
+		"CA":         {func(t *Target) { t.CA = []byte{} }, true, false},
+		"Interval":   {func(t *Target) { t.Interval = time.Hour }, true, true},
+		"Timeout":    {func(t *Target) { t.Timeout = time.Hour }, true, true},
+		"Contract":   {func(t *Target) { t.Contract = true }, true, true},
+		"Verify":     {func(t *Target) { t.Verify = true }, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			_, exists := reflect.TypeFor[Target]().FieldByName(name)
+			g.Expect(exists).To(BeTrue())
+			after := before
+			c.change(&after)
+			g.Expect(before.sameServer(after)).To(Equal(c.sameServer))
+			g.Expect(before.sameRequest(after)).To(Equal(c.sameRequest))
+		})
+	}
+	g := NewWithT(t)
+	g.Expect(Target{CA: []byte("a")}.sameRequest(Target{CA: []byte("b")})).To(BeFalse())
+}
+
+func TestHeadersThatHTTPDoesNotAllowAreRefused(t *testing.T) {
+	const name, value = "X-Key", "a value"
+	for what, c := range map[string]struct {
+		name, value, bearer string
+		isValid             bool
+	}{
+		"letters":                    {name, value, "token", true},
+		"a tab":                      {name, "a\tb", "", true},
+		"a space in a value":         {name, " ", "", true},
+		"the last printable one":     {name, "~", "", true},
+		"beyond ASCII":               {name, "é", "", true},
+		"a line break":               {name, "a\nb", "", false},
+		"a unit separator":           {name, "a\x1fb", "", false},
+		"a delete":                   {name, "a\x7fb", "", false},
+		"a line break in the bearer": {name, value, "a\nb", false},
+		"a delete in the bearer":     {name, value, "a\x7fb", false},
+		"the least name":             {"!", value, "", true},
+		"the greatest name":          {"~", value, "", true},
+		"no name":                    {"", value, "", false},
+		"a space in a name":          {"X Key", value, "", false},
+		"a delete in a name":         {"X\x7f", value, "", false},
+		"beyond ASCII in a name":     {"é", value, "", false},
+		"a colon in a name":          {"X:", value, "", false},
+		"the first separator":        {`"`, value, "", false},
+		"the last separator":         {"}", value, "", false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			g := NewWithT(t)
+			h, ok := header(Target{Headers: map[string]Credential{c.name: Credential(c.value)}, Bearer: Credential(c.bearer)})
+			g.Expect(ok).To(Equal(c.isValid))
+			if c.isValid {
+				g.Expect(h.Get(c.name)).To(Equal(c.value))
+				g.Expect(h.Get("Authorization") != "").To(Equal(c.bearer != ""))
+			} else {
+				g.Expect(h).To(BeNil())
+			}
+		})
+	}
+}
+
+func TestTargetsThatCannotBeProbedSayWhy(t *testing.T) {
+	for name, c := range map[string]struct {
+		target Target
+		want   string
+	}{
+		"a transport": {Target{URL: "http://web/mcp", Transport: "stdio"}, "the transport is unknown"},
+		"a URL":       {Target{URL: "http://we b/mcp"}, "the URL is not valid"},
+		"a scheme":    {Target{URL: "ftp://web/mcp"}, "the URL is not valid"},
+		"a header":    {Target{URL: "http://web/mcp", Bearer: Credential("a\nb")}, "a header or the credential contains characters that HTTP headers cannot have"},
+		"a CA bundle": {Target{URL: "https://web/mcp", CA: []byte("x")}, "the CA bundle contains no certificate"},
+		"nothing":     {Target{URL: "https://web/mcp", Transport: SSE}, ""},
+		"no CA, HTTP": {Target{URL: "http://web/mcp", CA: []byte("x")}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			e := &entry{target: c.target.complete()}
+			e.prepare(nil)
+			if c.want != "" {
+				g.Expect(e.invalid).To(Equal(&Error{Kind: Invalid, Detail: c.want}))
+				return
+			}
+			g.Expect(e.invalid).To(BeNil())
+			if isTLS := strings.HasPrefix(c.target.URL, "https"); isTLS {
+				g.Expect(e.tls.MinVersion).To(BeEquivalentTo(tls.VersionTLS12))
+				g.Expect(e.tls.ClientSessionCache).NotTo(BeNil())
+			} else {
+				g.Expect(e.tls).To(BeNil())
+			}
+
+			// A target that is corrected, or becomes wrong, is parsed again.
+			e.target.URL = "x"
+			e.prepare(nil)
+			g.Expect(e.invalid).NotTo(BeNil())
+			g.Expect(e.url).To(BeNil())
+			g.Expect(e.tls).To(BeNil())
+		})
+	}
+}
