@@ -45,6 +45,13 @@ func TestReferencesOf(t *testing.T) {
 		"the own ConfigMap": {func(s *spec) {
 			s.Config, s.ConfigMountPath, s.Env = map[string]string{"MODE": "fast"}, "/etc/web", []corev1.EnvVar{fromConfigMap("web", "MODE", nil)}
 		}, nil},
+		"another ConfigMap beside the own one": {func(s *spec) {
+			s.Config, s.Env = map[string]string{"MODE": "fast"}, []corev1.EnvVar{fromConfigMap("modes", "mode", nil)}
+		}, []string{"ConfigMap/modes"}},
+		"the variables of the hook": {withHook(func(h *v1beta1.AppServiceHook) {
+			h.Env = []corev1.EnvVar{fromSecret("admin", "password", nil)}
+		}), []string{"Secret/admin"}},
+		"no hook":                      {func(s *spec) { s.Hooks = &v1beta1.AppServiceHooks{} }, nil},
 		"a ConfigMap of the same name": {func(s *spec) { s.Env = []corev1.EnvVar{fromConfigMap("web", "MODE", nil)} }, []string{"ConfigMap/web"}},
 		"a Secret of the same name": {func(s *spec) {
 			s.Config, s.Env = map[string]string{"A": "x"}, []corev1.EnvVar{fromSecret("web", "k", nil)}

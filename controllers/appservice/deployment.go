@@ -89,9 +89,7 @@ func podTemplate(app *v1beta1.AppService) (*corev1ac.PodTemplateSpecApplyConfigu
 		// it is removed from the spec. So the controller manages both fields.
 		pod.WithServiceAccountName(app.Spec.ServiceAccountName).WithDeprecatedServiceAccount(app.Spec.ServiceAccountName)
 	}
-	if len(app.Spec.NodeSelector) > 0 {
-		pod.WithNodeSelector(app.Spec.NodeSelector)
-	}
+	pod.WithNodeSelector(app.Spec.NodeSelector)
 	if mountsConfig(app) {
 		pod.WithVolumes(corev1ac.Volume().WithName(configVolume).
 			WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(app.Name)))

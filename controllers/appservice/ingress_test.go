@@ -1,14 +1,32 @@
 package appservice
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	. "github.com/onsi/gomega"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
+
+// refusing is a reader that the API server refuses everything.
+type refusing struct{ client.Reader }
+
+func (refusing) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("refused")
+}
+
+func TestIngressIsNotAppliedWhileItsClassIsNotKnown(t *testing.T) {
+	g := NewWithT(t)
+	app := webApp(func(spec *v1beta1.AppServiceSpec) { spec.Ingress = &v1beta1.Ingress{Host: "shop.example.com"} })
+	desired, err := desiredIngress(app, workload.IngressClasses{Reader: refusing{}})
+	g.Expect(err).To(MatchError(ContainSubstring("listing ingress classes: refused")))
+	g.Expect(desired).To(BeNil())
+}
 
 func TestDesiredIngress(t *testing.T) {
 	cases := map[string]struct {

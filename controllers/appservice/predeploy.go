@@ -63,7 +63,7 @@ type hook struct {
 	recorded  bool
 }
 
-func (h *hook) hasSucceeded() bool { return h.version != "" && slices.Contains(h.succeeded, h.version) }
+func (h *hook) hasSucceeded() bool { return slices.Contains(h.succeeded, h.version) }
 
 func hookOf(app *v1beta1.AppService) *v1beta1.AppServiceHook {
 	if app.Spec.Hooks == nil {

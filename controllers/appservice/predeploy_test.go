@@ -11,11 +11,8 @@ import (
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +24,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/internal/references"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases/phasestest"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
@@ -235,29 +233,34 @@ type rollout struct {
 	broken []string
 	// writes are the numbers of the requests of the manager that write.
 	writes []int
+	// refuses is the error of a request. Optional.
+	refuses func(ssatest.Call) error
 }
 
 func newRollout(t *testing.T) *rollout {
 	t.Helper()
+	return newRolloutWith(t, Options{})
+}
+
+func newRolloutWith(t *testing.T, options Options) *rollout {
+	t.Helper()
 	r := &rollout{WithT: NewWithT(t), runs: map[string]int{}}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		appsv1.AddToScheme, autoscalingv2.AddToScheme, batchv1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme, v1beta1.AddToScheme,
-	} {
-		r.Expect(add(scheme)).To(Succeed())
-	}
 	d := definition(phases.Dependencies{}, Options{}, nil)
 	d.Scope = func(app *v1beta1.AppService) *scope {
 		if r.Env == nil { // the definition is being checked
 			return &scope{app: app}
 		}
-		return &scope{app: app, uncached: r.Server, clock: r.Clock}
+		of := phases.Dependencies{Reader: r.Cache, Uncached: r.Server, Clock: r.Clock}
+		return definition(of, options, &references.Reader{Metadata: r.Cache, Data: r.Server}).Scope(app)
 	}
 	r.Env = phasestest.New(t, d, phasestest.Options{
-		Scheme: scheme, FieldManager: FieldManager, GarbageCollection: true, Between: r.kubernetes,
+		Scheme: newScheme(r.WithT), FieldManager: FieldManager, GarbageCollection: true, Between: r.kubernetes,
 		Intercept: func(call ssatest.Call) error {
 			if !call.Done && (call.Verb == "apply" || call.Verb == "patch" || call.Verb == "delete") {
 				r.writes = append(r.writes, r.Requests())
+			}
+			if r.refuses != nil && !call.Done {
+				return r.refuses(call)
 			}
 			return nil
 		},
@@ -509,6 +512,12 @@ func TestJobsOfTwoVersionsDoNotOverlap(t *testing.T) {
 
 	r.hangs = false
 	r.Expect(r.Server.Delete(context.Background(), pod)).To(Succeed())
+	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
+		ended := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: strings.ToLower(string(phase)), Labels: first.Spec.Template.Labels}}
+		r.Expect(r.Server.Create(context.Background(), ended)).To(Succeed())
+		ended.Status.Phase = phase
+		r.Expect(r.Server.Status().Update(context.Background(), ended)).To(Succeed())
+	}
 	r.Settle("shop/web")
 	r.Expect(r.running()).To(Equal(v2))
 	r.Expect(r.runs).To(Equal(map[string]int{v2 + " Complete": 1}))

@@ -2,14 +2,28 @@ package mcpserver
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayconfigurations "sigs.k8s.io/gateway-api/applyconfiguration"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/internal/managertest"
+	"github.com/fixpoint-dev/fixpoint/internal/prober"
+	"github.com/fixpoint-dev/fixpoint/internal/setup"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
 
 func TestEndpointSlicesEnqueueProbedServers(t *testing.T) {
@@ -41,4 +55,156 @@ func TestEndpointSlicesEnqueueProbedServers(t *testing.T) {
 			g.Expect(enqueued).To(Equal(c.want))
 		})
 	}
+}
+
+// watched is the controller as a manager with permissions in some namespaces runs it, with one MCPServer that was
+// reconciled.
+type watched struct {
+	*managertest.Manager
+	*WithT
+	prober *prober.Prober
+	// reconciles counts them, by the reads of the MCPServer from the cache with its finalizer.
+	reconciles int
+}
+
+// watch runs a test in a bubble, so that all reconciles of an event have ended after [synctest.Wait].
+func watch(t *testing.T, server *v1beta1.MCPServer, test func(*watched), objects ...client.Object) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{WithT: NewWithT(t)}
+		scheme := runtime.NewScheme()
+		for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, gatewayv1.Install, v1beta1.AddToScheme} {
+			w.Expect(add(scheme)).To(Succeed())
+		}
+		w.Manager = managertest.New(t, scheme, ssatest.Options{
+			TypeConverters: []func(*runtime.Scheme) managedfields.TypeConverter{applyconfiguration.NewTypeConverter, gatewayconfigurations.NewTypeConverter},
+			Intercept: func(call ssatest.Call) error {
+				if call.Verb == "get" && call.Kind.Kind == "MCPServer" && call.Cached && !call.Done {
+					w.reconciles++
+				}
+				return nil
+			},
+		})
+		var err error
+		w.prober, err = prober.New(prober.Options{})
+		w.Expect(err).NotTo(HaveOccurred())
+		options := Options{Options: setup.Options{NoClusterRights: true}, Settings: settings, Prober: w.prober}
+		w.Expect(Setup(t.Context(), w.Manager, options)).To(Succeed())
+		stop := w.Run()
+		defer stop()
+		synctest.Wait()
+		for _, object := range append(objects, server) {
+			w.Expect(w.Server.Create(t.Context(), object)).To(Succeed())
+		}
+		w.Send(server)
+		synctest.Wait()
+		test(w)
+	})
+}
+
+// after is the number of reconciles that an event causes, at the latest when changes of several objects count as one.
+func (w *watched) after(event func()) int {
+	before := w.reconciles
+	event()
+	<-time.After(referenceDelay)
+	synctest.Wait()
+	return w.reconciles - before
+}
+
+// stored is an MCPServer that has not been stored yet.
+func stored(changes ...func(*spec)) *v1beta1.MCPServer {
+	server := tools(changes...)
+	server.ObjectMeta = metav1.ObjectMeta{Namespace: "acme", Name: "tools"}
+	return server
+}
+
+func TestReconcilesWhenWhatItDependsOnChanges(t *testing.T) {
+	metadata := func(kind, name string) client.Object {
+		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: name}}
+		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+		return object
+	}
+	reads := func(s *spec) {
+		s.ServiceAccount = &v1beta1.MCPServerServiceAccount{Name: "robot"}
+		s.Mounts = []v1beta1.MCPServerMount{{Name: "data", MountPath: "/data", PersistentVolumeClaim: &v1beta1.MCPServerMountedClaim{ClaimName: "data"}}}
+		s.EnvFrom = []corev1.EnvFromSource{
+			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "db"}}},
+			{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "modes"}}},
+		}
+	}
+	endpoints := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "tools-1", Labels: map[string]string{discoveryv1.LabelServiceName: "tools"}}}
+	for name, c := range map[string]struct {
+		object client.Object
+		want   bool
+	}{
+		"a Secret":               {metadata("Secret", "db"), true},
+		"another Secret":         {metadata("Secret", "other"), false},
+		"a ConfigMap":            {metadata("ConfigMap", "modes"), true},
+		"its ServiceAccount":     {metadata("ServiceAccount", "robot"), true},
+		"a claim that it mounts": {metadata("PersistentVolumeClaim", "data"), true},
+		"another claim":          {metadata("PersistentVolumeClaim", "other"), false},
+		"its endpoints":          {endpoints, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			watch(t, stored(reads), func(w *watched) {
+				w.Expect(w.after(func() {}) > 0).To(BeFalse(), "without an event")
+				w.Expect(w.after(func() { w.Send(c.object) }) > 0).To(Equal(c.want))
+			})
+		})
+	}
+}
+
+// Without permissions in the whole cluster, the caches of what is not namespaced would never sync.
+func TestWithoutClusterRightsNothingOfTheClusterIsWatched(t *testing.T) {
+	watch(t, stored(), func(w *watched) {
+		w.Expect(w.IsWatched(&networkingv1.IngressClass{})).To(BeFalse())
+		w.Expect(w.IsWatched(&gatewayv1.Gateway{})).To(BeFalse())
+		w.Expect(w.IsWatched(&gatewayv1.HTTPRoute{})).To(BeTrue(), "HTTPRoutes are namespaced")
+	})
+}
+
+func TestSuspendedAndDeletedServersAreNotProbed(t *testing.T) {
+	now := metav1.Now()
+	key := client.ObjectKey{Namespace: "acme", Name: "tools"}
+	for name, c := range map[string]struct {
+		event    func(w *watched, server *v1beta1.MCPServer)
+		isProbed bool
+	}{
+		"updated": {func(w *watched, server *v1beta1.MCPServer) { w.SendUpdate(server, server) }, true},
+		"suspended": {func(w *watched, server *v1beta1.MCPServer) {
+			after := server.DeepCopy()
+			after.Spec.Suspend = true
+			w.SendUpdate(server, after)
+		}, false},
+		"being deleted": {func(w *watched, server *v1beta1.MCPServer) {
+			after := server.DeepCopy()
+			after.DeletionTimestamp = &now
+			w.SendUpdate(server, after)
+		}, false},
+		"deleted": {func(w *watched, server *v1beta1.MCPServer) { w.SendDelete(server) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := stored(func(s *spec) { s.Suspend = true })
+			watch(t, server, func(w *watched) {
+				w.prober.Set(key, prober.Target{URL: "http://tools.invalid/mcp", Addresses: []string{"127.0.0.1:1"}, Interval: time.Hour})
+				other := server.DeepCopy()
+				other.Spec.Suspend = false
+				c.event(w, other)
+				_, isProbed := w.prober.Result(key)
+				w.Expect(isProbed).To(Equal(c.isProbed))
+				w.prober.Forget(key)
+			})
+		})
+	}
+}
+
+func TestIngressClassesEnqueueServersWithAnIngress(t *testing.T) {
+	g := NewWithT(t)
+	scheme := runtime.NewScheme()
+	g.Expect(v1beta1.AddToScheme(scheme)).To(Succeed())
+	with, without := stored(func(s *spec) { s.Ingress = &v1beta1.Ingress{Host: "a.test"} }), stored()
+	without.Name = "other"
+	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(with, without).Build()
+	g.Expect(serversWithIngress(reader)(t.Context(), &networkingv1.IngressClass{})).
+		To(HaveExactElements(HaveField("NamespacedName", client.ObjectKey{Namespace: "acme", Name: "tools"})))
 }

@@ -147,6 +147,93 @@ func TestDecideFormerGrants(t *testing.T) {
 	}
 }
 
+func TestDecideFormerGrantsOfObservedAccountAtOnce(t *testing.T) {
+	s := newScope(observe)
+	former := []keyGrant{{vault: vaultLocation{"s", "g", "former"}, principal: "p", access: v1beta1.AccessRoleAssignment}}
+	NewWithT(t).Expect(s.decideFormerGrants(former)).To(BeAssignableToTypeOf(phases.Missing("", "")), "nothing is revoked")
+}
+
+// Drift is of an encryption that was complete for this spec, until it is complete again.
+func TestNotEncryptedReason(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind, reason string
+		generation   int64
+		want         string
+	}{
+		"never encrypted":               {kind: "Other", reason: v1beta1.ReasonReady, generation: 2, want: v1beta1.ReasonEncrypting},
+		"encrypted for another spec":    {kind: v1beta1.ConditionEncryptionReady, reason: v1beta1.ReasonReady, generation: 1, want: v1beta1.ReasonEncrypting},
+		"encrypted":                     {kind: v1beta1.ConditionEncryptionReady, reason: v1beta1.ReasonReady, generation: 2, want: v1beta1.ReasonEncryptionDrifted},
+		"drifted":                       {kind: v1beta1.ConditionEncryptionReady, reason: v1beta1.ReasonEncryptionDrifted, generation: 2, want: v1beta1.ReasonEncryptionDrifted},
+		"waiting for the first time":    {kind: v1beta1.ConditionEncryptionReady, reason: v1beta1.ReasonPropagating, generation: 2, want: v1beta1.ReasonEncrypting},
+		"drifted, and the spec changed": {kind: v1beta1.ConditionEncryptionReady, reason: v1beta1.ReasonEncryptionDrifted, generation: 1, want: v1beta1.ReasonEncrypting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScope()
+			s.storage.Generation = 2
+			s.storage.Status.Conditions = []metav1.Condition{{Type: c.kind, Reason: c.reason, ObservedGeneration: c.generation}}
+			NewWithT(t).Expect(s.notEncryptedReason()).To(Equal(c.want))
+		})
+	}
+}
+
+// A former grant that cannot be revoked now blocks the reconcile only if a retry can help.
+func TestIsTransient(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(isTransient(nil)).To(BeFalse())
+	g.Expect(isTransient(errors.New("the credential cannot be read"))).To(BeTrue())
+	for kind, want := range map[cloud.Kind]bool{
+		cloud.Throttled: true, cloud.InProgress: true, cloud.Unreachable: true,
+		cloud.Denied: false, cloud.Locked: false, cloud.OutOfScope: false, cloud.BadCredentials: false,
+	} {
+		g.Expect(isTransient(&cloud.Error{Kind: kind})).To(Equal(want), "%s", kind)
+	}
+}
+
+func TestUnsuitableKeyIsDescribed(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(newScope().decideKey(&cloud.Key{Enabled: true, Type: "EC"}).Message()).To(HavePrefix("key k is EC, but"))
+	g.Expect(newScope().decideKey(&cloud.Key{Enabled: true, Type: "RSA", Size: 1024}).Message()).To(HavePrefix("key k is RSA with 1024 bits, but"))
+}
+
+// An operation is read again after half the time that it has taken, within bounds.
+func TestBackoffFollowsTheTimeOfTheOperation(t *testing.T) {
+	ago := func(status metav1.ConditionStatus, d time.Duration) *metav1.Condition {
+		return &metav1.Condition{Type: v1beta1.ConditionIdentityReady, Status: status, LastTransitionTime: metav1.NewTime(noon.Add(-d))}
+	}
+	for name, c := range map[string]struct {
+		condition *metav1.Condition
+		want      time.Duration
+	}{
+		"not begun":             {nil, 500 * time.Millisecond},
+		"has just begun":        {ago(metav1.ConditionFalse, 0), 500 * time.Millisecond},
+		"10 s ago":              {ago(metav1.ConditionFalse, 10*time.Second), 5 * time.Second},
+		"an hour ago":           {ago(metav1.ConditionFalse, time.Hour), 17 * time.Second},
+		"was True":              {ago(metav1.ConditionTrue, time.Hour), 500 * time.Millisecond},
+		"not known, an hour":    {ago(metav1.ConditionUnknown, time.Hour), 500 * time.Millisecond},
+		"an unknown begin time": {&metav1.Condition{Type: v1beta1.ConditionIdentityReady, Status: metav1.ConditionFalse}, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScope()
+			if c.condition != nil {
+				s.storage.Status.Conditions = []metav1.Condition{*c.condition}
+			}
+			NewWithT(t).Expect(s.backoffOf(v1beta1.ConditionIdentityReady)).To(Equal(c.want))
+		})
+	}
+}
+
+// The reads of a reconcile are reserved before the first one.
+func TestReadsFollowFromTheStatus(t *testing.T) {
+	g := NewWithT(t)
+	s := newScope()
+	g.Expect(s.reads()).To(Equal(1), "the account may not exist")
+	s.storage.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionStorageAccountReady, Status: metav1.ConditionFalse}}
+	g.Expect(s.reads()).To(Equal(1))
+	s.storage.Status.Conditions[0].Status = metav1.ConditionTrue
+	g.Expect(s.reads()).To(Equal(4), "the account, the grant, the key and the key vault")
+	g.Expect(newScope(observe).reads()).To(Equal(4))
+}
+
 // Access can be granted only to a principal that exists.
 func TestObserveIdentityWaitsForPrincipal(t *testing.T) {
 	g := NewWithT(t)
@@ -209,6 +296,7 @@ func TestClassifyError(t *testing.T) {
 		cloud.Locked:         {v1beta1.ReasonPermissionMissing, true, 5 * time.Minute},
 		cloud.Disallowed:     {v1beta1.ReasonInvalidRequest, true, 5 * time.Minute},
 		cloud.Denied:         {v1beta1.ReasonPermissionMissing, true, 5 * time.Minute},
+		cloud.OutOfScope:     {v1beta1.ReasonCredentialsNotAllowed, true, 0},
 		cloud.NoAssertion:    {v1beta1.ReasonCredentialsMissing, true, time.Minute},
 		cloud.BadCredentials: {v1beta1.ReasonCredentialsInvalid, true, time.Minute},
 		cloud.Invalid:        {v1beta1.ReasonInvalidRequest, true, 5 * time.Minute},
@@ -229,6 +317,14 @@ func TestClassifyError(t *testing.T) {
 			g.Expect(again.Message()).To(Equal(verdict.Message()), "the message must not change between retries")
 		})
 	}
+	// Without a delay that Azure asks for
+	for kind, want := range map[cloud.Kind]time.Duration{
+		cloud.InProgress: 5 * time.Second, cloud.NotFound: 5 * time.Second, cloud.Propagating: 5 * time.Second, cloud.Unreachable: 15 * time.Second,
+	} {
+		verdict, err := newScope().classifyError(&cloud.Error{Kind: kind})
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		NewWithT(t).Expect(verdict.After()).To(BeNumerically("~", want, want/10), "%s", kind)
+	}
 	// Errors that are not about the cloud are returned, to be retried with backoff.
 	_, err := newScope().classifyError(errors.New("reading the credentials"))
 	NewWithT(t).Expect(err).To(HaveOccurred())
@@ -238,7 +334,8 @@ func TestClassifyError(t *testing.T) {
 		s.storage.DeletionTimestamp = &metav1.Time{Time: noon}
 		verdict, _ := s.classifyError(&cloud.Error{Kind: kind})
 		NewWithT(t).Expect(verdict.Reason()).To(Equal(v1beta1.ReasonDeletionBlocked))
-		NewWithT(t).Expect(verdict.Message()).To(ContainSubstring(v1beta1.AnnotationAbandon))
+		NewWithT(t).Expect(verdict.Message()).To(ContainSubstring("annotation fixpoint.dev/abandon=true"))
+		NewWithT(t).Expect(verdict.After()).To(BeNumerically("~", time.Minute, time.Minute/10))
 	}
 }
 

@@ -125,6 +125,8 @@ func TestExportedKeysAreInSecretAlone(t *testing.T) {
 	keys := f.wantKeys()
 	f.Expect(f.exportedKeys()).To(Equal(keys))
 	f.Expect(before).To(BeZero())
+	labeled, _ := child(f, &corev1.Secret{})
+	f.Expect(labeled.Labels).To(And(HaveKeyWithValue("app.kubernetes.io/name", "invoices"), HaveKeyWithValue("app.kubernetes.io/managed-by", "fixpoint")))
 	// and when another client changes the Secret, so that the drift is reported
 	secret, _ := child(f, &corev1.Secret{})
 	secret.Data["key1"] = []byte("changed by someone")
@@ -308,6 +310,22 @@ func TestExportOfKeysNeedsThePermission(t *testing.T) {
 	f.server.Allow("")
 	f.runUntilReady()
 	f.Expect(f.exportedKeys()).To(Equal(f.wantKeys()))
+}
+
+// Workloads keep what they use while nothing is known about the account.
+func TestExportStaysWhileAccountCannotBeRead(t *testing.T) {
+	f := newFixture(t, fastCloud(), exportingKeys)
+	f.runUntilReady()
+	data, keys := f.exported(), f.exportedKeys()
+	f.server.Deny(fakecloud.Denial{Action: "Microsoft.Storage/storageAccounts/read"})
+	f.runUntilReason(v1beta1.ReasonPermissionMissing)
+	f.poll()
+	f.Expect(f.exported()).To(Equal(data))
+	f.Expect(f.exportedKeys()).To(Equal(keys))
+	f.Expect(f.condition(v1beta1.ConditionAccountKeysReady)).To(HaveField("Status", metav1.ConditionUnknown))
+	f.server.Allow("")
+	f.runUntilReady()
+	f.Expect(f.exportedKeys()).To(Equal(keys))
 }
 
 func TestExportRecoversFromCrashAtAnyCall(t *testing.T) {

@@ -369,8 +369,11 @@ func (f *fixture) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 func (f *fixture) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
 	switch into := into.(type) {
 	case *v1beta1.SecureStorageList:
-		if !f.deleted {
-			into.Items = []v1beta1.SecureStorage{*f.storage.DeepCopy()}
+		// Of a fleet, whose members share a Secret, the first one stands for all.
+		for _, member := range slices.Compact([]*fixture{f.transport, f}) {
+			if !member.deleted {
+				into.Items = append(into.Items, *member.storage.DeepCopy())
+			}
 		}
 	case *metav1.PartialObjectMetadataList:
 		for key, secret := range f.secrets {

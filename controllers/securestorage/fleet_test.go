@@ -75,17 +75,19 @@ func newFleet(t *testing.T, size int, knobs fakecloud.Knobs, edits ...func(int, 
 	t.Helper()
 	first := newFixture(t, knobs)
 	shared := cloud.New(cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: first, Clock: first.clock})
-	fleet := make([]*fixture, size)
-	for i := range fleet {
-		f := *first
+	fleet := []*fixture{first}
+	for range size - 1 {
+		member := *first
+		fleet = append(fleet, &member)
+	}
+	for i, f := range fleet {
 		f.storage = first.storage.DeepCopy()
 		f.storage.UID, f.storage.Name = types.UID(fmt.Sprintf("uid-%d", i)), fmt.Sprintf("s%d", i)
 		for _, edit := range edits {
 			edit(i, f.storage)
 		}
-		f.Gomega = NewWithT(reporter{t, &f})
-		fleet[i] = &f
-		fleet[i].start(shared)
+		f.Gomega = NewWithT(reporter{t, f})
+		f.start(shared)
 	}
 	return fleet
 }

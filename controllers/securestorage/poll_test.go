@@ -36,6 +36,8 @@ func newFleetAt(t *testing.T, size int, l layout) []*fixture {
 		storage.Spec.Provider.SubscriptionID = l.subscription(i)
 		storage.Spec.Provider.ResourceGroup = fmt.Sprintf("group%d", i%l.groups)
 		storage.Spec.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "own"}
+		// Each object sees only itself, so one that does not need the Secret yet would release it for all: a new credential.
+		storage.Finalizers = []string{Finalizer}
 		storage.Spec.Key.Vault = &v1beta1.SecureStorageVault{Name: fmt.Sprintf("vault%d", i%l.vaults), ResourceGroup: "keys"}
 		if l.keyOfEach {
 			storage.Spec.Key.Name = fmt.Sprintf("key%d", i)

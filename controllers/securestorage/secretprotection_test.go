@@ -2,6 +2,7 @@ package securestorage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
@@ -194,6 +196,61 @@ func TestUpdateOfProtection(t *testing.T) {
 			g.Expect(found.Finalizers).To(Equal(c.want))
 		})
 	}
+}
+
+// An error is retried, and blocks nothing: neither the next attempt nor other Secrets.
+func TestProtectionReportsErrors(t *testing.T) {
+	storage := storageNamed("invoices", withSecret("azure"))
+	named := func(name string, finalizers ...string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "billing", Name: name, Finalizers: finalizers}}
+	}
+	failure := errors.New("the API server does not respond")
+	for name, c := range map[string]struct {
+		get, list func(object any) bool
+		message   string
+	}{
+		"SecureStorage": {get: is[*v1beta1.SecureStorage], message: "getting SecureStorage billing/invoices"},
+		"Secrets":       {list: is[*metav1.PartialObjectMetadataList], message: "listing the Secrets of namespace billing"},
+		"SecureStorages": {
+			list: is[*v1beta1.SecureStorageList], message: "listing the SecureStorages of namespace billing, whose Secrets are kept",
+		},
+		"Secret": {get: is[*corev1.Secret], message: "protecting Secret azure"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			api := fake.NewClientBuilder().WithScheme(testScheme()).WithObjects(storage.DeepCopy(), named("azure"), named("former", SecretFinalizer, "example.com/other")).Build()
+			fails := true
+			broken := interceptor.NewClient(api, interceptor.Funcs{
+				Get: func(ctx context.Context, with client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+					if fails && c.get != nil && c.get(into) {
+						return failure
+					}
+					return with.Get(ctx, key, into, options...)
+				},
+				List: func(ctx context.Context, with client.WithWatch, into client.ObjectList, options ...client.ListOption) error {
+					if fails && c.list != nil && c.list(into) {
+						return failure
+					}
+					return with.List(ctx, into, options...)
+				},
+			})
+			p := &secretProtection{cached: broken, uncached: broken, finalizers: secretsOf{api}}
+			key := client.ObjectKey{Namespace: "billing", Name: "invoices"}
+			g.Expect(p.update(t.Context(), key)).To(MatchError(And(ContainSubstring(c.message), ContainSubstring(failure.Error()))))
+			fails = false
+			g.Expect(p.update(t.Context(), key)).To(Succeed())
+			for secret, want := range map[string]bool{"azure": true, "former": false} {
+				var found corev1.Secret
+				g.Expect(api.Get(t.Context(), client.ObjectKey{Namespace: "billing", Name: secret}, &found)).To(Succeed())
+				g.Expect(slices.Contains(found.Finalizers, SecretFinalizer)).To(Equal(want), secret)
+			}
+		})
+	}
+}
+
+func is[T any](object any) bool {
+	_, ok := object.(T)
+	return ok
 }
 
 func TestProtectedSecretThatNoStorageNamesIsEnqueued(t *testing.T) {
