@@ -2,6 +2,8 @@ package mutation
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -9,6 +11,7 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,6 +43,15 @@ type Instrumented struct {
 	Files map[string][]byte
 	// Skipped are mutants that do not compile.
 	Skipped int
+}
+
+// digest identifies the code and its mutants.
+func (i Instrumented) digest() string {
+	hash := sha256.New()
+	for _, path := range slices.Sorted(maps.Keys(i.Files)) {
+		fmt.Fprintf(hash, "%s\n%d\n%s", filepath.Base(path), len(i.Files[path]), i.Files[path])
+	}
+	return hex.EncodeToString(hash.Sum(nil))
 }
 
 // Instrument finds the mutants of a package and writes them into its files.
@@ -355,7 +367,7 @@ func (r *rewriter) isUntested(expr ast.Expr) bool {
 		return false
 	}
 	receiver := r.info.Types[selector.X].Type
-	return receiver != nil && strings.HasSuffix(receiver.String(), "logr.Logger")
+	return receiver != nil && strings.HasSuffix(types.Unalias(receiver).String(), "logr.Logger")
 }
 
 func isBlank(s *ast.AssignStmt) bool {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 )
@@ -108,6 +109,46 @@ func TestScorerFindsWhatNoTestNotices(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(again).To(Equal(score))
 	g.Expect(os.ReadFile(results)).To(Equal(before))
+
+	// And after a change of the tests, only the survivors can be tested: what another test detected stays detected
+	g.Expect(os.WriteFile(filepath.Join(dir, "sample_test.go"), []byte(strings.Replace(sampleTest, `New("web").Named != "web"`, `Untested(1) != 2`, 1)), 0o600)).To(Succeed())
+	scorer.OnlySurvivors = true
+	again, err = scorer.Run(t.Context(), "example.com/sample")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(again.Survivors).To(ConsistOf(HaveField("Code", "30 * time.Second"), HaveField("Code", "n > 10")))
+	scorer.OnlySurvivors = false
+	again, err = scorer.Run(t.Context(), "example.com/sample")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(again.Survivors).To(ContainElement(HaveField("Code", "name")))
+}
+
+func TestSuitesNoticeWhatTheTestsOfThePackageDoNot(t *testing.T) {
+	g := NewWithT(t)
+	dir := sampleModule(t)
+	g.Expect(os.Mkdir(filepath.Join(dir, "suite"), 0o700)).To(Succeed())
+	suite := "package suite\n\nimport (\n\t\"testing\"\n\n\t\"example.com/sample\"\n)\n\nfunc TestCheck(t *testing.T) {\n\tif sample.Untested(1) != 2 {\n\t\tt.Fatal()\n\t}\n}\n"
+	g.Expect(os.WriteFile(filepath.Join(dir, "suite", "suite_test.go"), []byte(suite), 0o600)).To(Succeed())
+
+	score, err := Scorer{Root: dir, Parallel: 2, Suites: []string{"suite"}, Results: filepath.Join(t.TempDir(), "results.json")}.Run(t.Context(), "example.com/sample")
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(score.Survivors).To(ConsistOf(HaveField("Code", "30 * time.Second"), HaveField("Code", "n > 10")))
+	g.Expect(score.Unreached).To(BeZero())
+	g.Expect(score.Total).To(Equal(score.Detected + len(score.Survivors)))
+}
+
+// The loggers of internal/lease have an alias of klog as their type.
+func TestStatementsThatOnlyLogAreNoMutants(t *testing.T) {
+	g := NewWithT(t)
+	absolute, err := filepath.Abs(root)
+	g.Expect(err).NotTo(HaveOccurred())
+	const path = "github.com/fixpoint-dev/fixpoint/internal/lease"
+	packages, err := listPackages(absolute, path)
+	g.Expect(err).NotTo(HaveOccurred())
+	instrumented, err := Instrument(absolute, path, packages)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(instrumented.Mutants).NotTo(BeEmpty())
+	g.Expect(instrumented.Mutants).NotTo(ContainElement(HaveField("Code", ContainSubstring(".Info("))))
 }
 
 func TestScorerTestsChangedLines(t *testing.T) {
@@ -121,6 +162,26 @@ func TestScorerTestsChangedLines(t *testing.T) {
 	g.Expect(score.Survivors).To(HaveLen(1))
 	g.Expect(score.Survivors[0].String()).To(Equal("sample.go:27: statement removed: n++"))
 	g.Expect(score.Percent()).To(BeZero())
+}
+
+func TestScorerTellsWhatItHadNoTimeFor(t *testing.T) {
+	g := NewWithT(t)
+	scorer := Scorer{Root: sampleModule(t), Parallel: 1, Results: filepath.Join(t.TempDir(), "results.json")}
+	all, err := scorer.Run(t.Context(), "example.com/sample")
+	g.Expect(err).NotTo(HaveOccurred())
+
+	// When the time is over before the first mutant
+	scorer.End = time.Now().Add(-time.Second)
+	score, err := scorer.Run(t.Context(), "example.com/sample")
+
+	// Then none counts, and all are said not to be tested
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(score).To(Equal(Score{ImportPath: "example.com/sample", Untested: all.Total}))
+	g.Expect(score.String()).To(HaveSuffix("example.com/sample, 13 not tested for want of time"))
+
+	// And with time, the order does not matter
+	scorer.End = time.Now().Add(time.Hour)
+	g.Expect(scorer.Run(t.Context(), "example.com/sample")).To(Equal(all))
 }
 
 func TestScorerNeedsPassingTests(t *testing.T) {

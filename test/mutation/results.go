@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"sync"
 )
@@ -14,13 +15,15 @@ import (
 type results struct {
 	mu   sync.Mutex
 	path string
-	// Binary is the digest of the tests, with code and mutants.
+	// Binary is the digest of the tests, with code and mutants, and Code that of code and mutants alone.
 	Binary   string       `json:"binary"`
+	Code     string       `json:"code,omitempty"`
 	Detected map[int]bool `json:"detected"`
 }
 
-// openResults reads the results of an earlier run of the same tests, if there are any.
-func openResults(path, binary string) (*results, error) {
+// openResults reads the results of an earlier run of the same tests, if there are any. With onlySurvivors, a mutant that
+// an earlier run of other tests detected counts as detected.
+func openResults(path, binary, code string, onlySurvivors bool) (*results, error) {
 	file, err := os.Open(binary)
 	if err != nil {
 		return nil, fmt.Errorf("reading the tests: %w", err)
@@ -30,7 +33,7 @@ func openResults(path, binary string) (*results, error) {
 	if _, err := io.Copy(hash, file); err != nil {
 		return nil, fmt.Errorf("reading the tests: %w", err)
 	}
-	fresh := &results{path: path, Binary: hex.EncodeToString(hash.Sum(nil)), Detected: map[int]bool{}}
+	fresh := &results{path: path, Binary: hex.EncodeToString(hash.Sum(nil)), Code: code, Detected: map[int]bool{}}
 	if path == "" {
 		return fresh, nil
 	}
@@ -42,10 +45,15 @@ func openResults(path, binary string) (*results, error) {
 		return nil, fmt.Errorf("reading the results of an earlier run: %w", err)
 	}
 	earlier := &results{path: path, Detected: map[int]bool{}}
-	if err := json.Unmarshal(raw, earlier); err != nil || earlier.Binary != fresh.Binary {
-		return fresh, nil // results of other code, or cut off: they count for nothing
+	switch err := json.Unmarshal(raw, earlier); {
+	case err == nil && earlier.Binary == fresh.Binary:
+		return earlier, nil
+	case err == nil && earlier.Code == fresh.Code && onlySurvivors:
+		maps.Copy(fresh.Detected, earlier.Detected)
+		maps.DeleteFunc(fresh.Detected, func(_ int, detected bool) bool { return !detected })
+		fresh.Binary = "" // the next run of all mutants does not count on them
 	}
-	return earlier, nil
+	return fresh, nil // results of other code, or cut off, count for nothing
 }
 
 func (r *results) get(id int) (detected, known bool) {

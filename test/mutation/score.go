@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,6 +60,8 @@ type Score struct {
 	Survivors                   []Mutant
 	// Unreached are the survivors that no test runs.
 	Unreached int
+	// Untested are those for which there was no time. They do not count in Total.
+	Untested int
 }
 
 // Percent of the mutants that tests noticed, equivalents aside.
@@ -72,8 +75,12 @@ func (s Score) Percent() float64 {
 
 // String is the line of the report.
 func (s Score) String() string {
-	return fmt.Sprintf("%5.1f %%  %4d of %4d detected, %d equivalent, %d survive (%d that no test runs)  %s",
+	line := fmt.Sprintf("%5.1f %%  %4d of %4d detected, %d equivalent, %d survive (%d that no test runs)  %s",
 		s.Percent(), s.Detected, s.Total-s.Equivalent, s.Equivalent, len(s.Survivors), s.Unreached, s.ImportPath)
+	if s.Untested > 0 {
+		line += fmt.Sprintf(", %d not tested for want of time", s.Untested)
+	}
+	return line
 }
 
 // Scorer turns the mutants of a package on, one at a time, and runs the tests that reach them.
@@ -87,8 +94,17 @@ type Scorer struct {
 	// Results is a file of the results so far, by which a run that was interrupted goes on. They count for the
 	// same code and tests only. Optional.
 	Results string
-	// Memory in KiB that a test may use.
+	// OnlySurvivors tests only the mutants that survived the run of Results, as long as the code did not change: after
+	// tests were added, they are those whose result can be another one.
+	OnlySurvivors bool
+	// Memory in KiB that a test of the package may use.
 	Memory int
+	// End is when the tests of mutants end. The order is fixed, and spreads the mutants over the package.
+	// Optional.
+	End time.Time
+	// Suites are directories below Root, of packages whose tests may notice what the tests of the package do not.
+	// They run for the survivors only, since they may need a cluster.
+	Suites []string
 }
 
 // testOf is one test of a package, and what it reaches.
@@ -113,7 +129,14 @@ func (s Scorer) Run(ctx context.Context, importPath string) (Score, error) {
 	if err != nil {
 		return score, err
 	}
-	mutants := s.selected(instrumented.Mutants)
+	mutants := slices.DeleteFunc(s.selected(instrumented.Mutants), func(m Mutant) bool {
+		equivalent := slices.ContainsFunc(known, func(e Equivalent) bool { return e.is(m) })
+		if equivalent {
+			score.Equivalent++
+		}
+		return equivalent
+	})
+	score.Total = score.Equivalent
 	if len(mutants) == 0 {
 		return score, nil
 	}
@@ -122,47 +145,78 @@ func (s Scorer) Run(ctx context.Context, importPath string) (Score, error) {
 		return score, fmt.Errorf("creating a temporary directory: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	binary, err := s.compile(ctx, instrumented, dir)
+	overlay, err := writeOverlay(instrumented, dir)
 	if err != nil {
 		return score, err
 	}
-	b := &testBinary{path: binary, dir: instrumented.Dir, temporary: dir, memory: s.Memory}
-	if err := b.survey(ctx, s.Parallel); err != nil {
-		return score, err
-	}
-	results, err := openResults(s.Results, binary)
-	if err != nil {
-		return score, err
-	}
-	survivors, err := s.test(ctx, b, mutants, results, known)
-	if err != nil {
-		return score, err
-	}
-	score.Total = len(mutants)
-	for _, m := range mutants {
-		if slices.ContainsFunc(known, func(e Equivalent) bool { return e.is(m) }) {
-			score.Equivalent++
+	code := instrumented.digest()
+	binaries := []*testBinary{{dir: instrumented.Dir, code: code, results: s.Results, memory: s.Memory}}
+	for _, suite := range s.Suites {
+		// Its memory is not bounded: the processes of a cluster reserve more address space than they use.
+		b := &testBinary{dir: filepath.Join(s.Root, suite), code: code}
+		if s.Results != "" {
+			b.results = strings.TrimSuffix(s.Results, ".json") + "-by-" + strings.ReplaceAll(suite, "/", "-") + ".json"
 		}
+		binaries = append(binaries, b)
 	}
-	score.Survivors = survivors
-	score.Detected = score.Total - score.Equivalent - len(survivors)
-	for _, m := range survivors {
-		if len(b.testsOf(m.ID)) == 0 {
+	score.Survivors = mutants
+	for i, b := range binaries {
+		if len(score.Survivors) == 0 {
+			break
+		}
+		b.path = filepath.Join(dir, fmt.Sprintf("tests-%d", i))
+		var untested int
+		if score.Survivors, untested, err = s.survivors(ctx, b, overlay, score.Survivors); err != nil {
+			return score, err
+		}
+		score.Untested += untested
+	}
+	score.Total += len(mutants) - score.Untested
+	score.Detected = score.Total - score.Equivalent - len(score.Survivors)
+	for _, m := range score.Survivors {
+		if !slices.ContainsFunc(binaries, func(b *testBinary) bool { return len(b.testsOf(m.ID)) > 0 }) {
 			score.Unreached++
 		}
 	}
 	return score, nil
 }
 
+// survivors are the mutants that the tests of a binary do not notice, and how many were not tested before the end.
+func (s Scorer) survivors(ctx context.Context, b *testBinary, overlay string, mutants []Mutant) (survived []Mutant, untested int, err error) {
+	limited := ctx
+	if !s.End.IsZero() {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithDeadline(ctx, s.End)
+		defer cancel()
+	}
+	err = b.compile(limited, overlay)
+	if err == nil {
+		err = b.survey(limited, s.Parallel)
+	}
+	switch {
+	case limited.Err() != nil && ctx.Err() == nil:
+		return nil, len(mutants), nil
+	case err != nil:
+		return nil, 0, err
+	}
+	results, err := openResults(b.results, b.path, b.code, s.OnlySurvivors)
+	if err != nil {
+		return nil, 0, err
+	}
+	survived, untested, err = s.test(limited, b, mutants, results)
+	return survived, untested, errors.Join(err, ctx.Err())
+}
+
 func (s Scorer) selected(mutants []Mutant) []Mutant {
+	mutants = slices.Clone(mutants)
 	if s.Lines == nil {
 		return mutants
 	}
-	return slices.DeleteFunc(slices.Clone(mutants), func(m Mutant) bool { return !slices.Contains(s.Lines[m.File], m.Line) })
+	return slices.DeleteFunc(mutants, func(m Mutant) bool { return !slices.Contains(s.Lines[m.File], m.Line) })
 }
 
-// compile builds the tests of the instrumented package.
-func (s Scorer) compile(ctx context.Context, instrumented Instrumented, dir string) (string, error) {
+// writeOverlay writes the instrumented package into a directory.
+func writeOverlay(instrumented Instrumented, dir string) (string, error) {
 	replace := map[string]string{}
 	for path, content := range instrumented.Files {
 		file := filepath.Join(dir, filepath.Base(path))
@@ -179,26 +233,21 @@ func (s Scorer) compile(ctx context.Context, instrumented Instrumented, dir stri
 	if err := os.WriteFile(overlay, raw, 0o600); err != nil {
 		return "", fmt.Errorf("writing the overlay: %w", err)
 	}
-	binary := filepath.Join(dir, "tests")
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-trimpath", "-overlay", overlay, "-o", binary, instrumented.ImportPath)
-	cmd.Dir = s.Root
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("compiling the tests of %s with its mutants: %w\n%s", instrumented.ImportPath, err, output)
-	}
-	return binary, nil
+	return overlay, nil
 }
 
-// test tests the mutants, and returns those that survive, in their order.
-func (s Scorer) test(ctx context.Context, b *testBinary, mutants []Mutant, results *results, known []Equivalent) ([]Mutant, error) {
+// test tests the mutants as long as there is time, and returns those that survive, in their order.
+func (s Scorer) test(ctx context.Context, b *testBinary, mutants []Mutant, results *results) (survivors []Mutant, untested int, err error) {
+	mutants = slices.Clone(mutants)
+	if !s.End.IsZero() {
+		// Where the time ends, what was tested should be of all files. The seed is fixed, so that a run can be repeated.
+		rand.New(rand.NewPCG(1, 1)).Shuffle(len(mutants), func(i, j int) { mutants[i], mutants[j] = mutants[j], mutants[i] }) //nolint:gosec // no secret
+	}
 	var mu sync.Mutex
-	var survivors []Mutant
 	var failures []error
 	var group sync.WaitGroup
 	slots := make(chan struct{}, s.Parallel)
 	for _, m := range mutants {
-		if slices.ContainsFunc(known, func(e Equivalent) bool { return e.is(m) }) {
-			continue
-		}
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
@@ -211,24 +260,40 @@ func (s Scorer) test(ctx context.Context, b *testBinary, mutants []Mutant, resul
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil {
+			switch {
+			case ctx.Err() != nil && err != nil:
+				untested++
+			case err != nil:
 				failures = append(failures, err)
-			} else if !detected {
+			case !detected:
 				survivors = append(survivors, m)
 			}
 		})
 	}
 	group.Wait()
 	slices.SortFunc(survivors, func(a, b Mutant) int { return cmp.Compare(a.ID, b.ID) })
-	return survivors, errors.Join(failures...)
+	return survivors, untested, errors.Join(failures...)
 }
 
-// testBinary is the compiled tests of a package with all its mutants.
+// testBinary is the compiled tests of the package in a directory, with all mutants.
 type testBinary struct {
-	path, dir, temporary string
-	memory               int
-	flags                []string
-	tests                []testOf
+	path, dir string
+	// code is the digest of the package with its mutants.
+	code string
+	// results is the file of the results so far. Optional.
+	results string
+	memory  int
+	flags   []string
+	tests   []testOf
+}
+
+func (b *testBinary) compile(ctx context.Context, overlay string) error {
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", b.path, ".")
+	cmd.Dir = b.dir
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("compiling the tests in %s with the mutants: %w\n%s", b.dir, err, output)
+	}
+	return nil
 }
 
 // survey finds out how long each test takes, and which mutants it reaches. All must pass.
@@ -265,7 +330,7 @@ func (b *testBinary) survey(ctx context.Context, parallel int) error {
 
 func (b *testBinary) surveyTest(ctx context.Context, name string) (testOf, error) {
 	t := testOf{name: name, reaches: map[int]bool{}}
-	reached := filepath.Join(b.temporary, "reached-"+name)
+	reached := b.path + "-reached-" + name
 	started := time.Now()
 	const longest = 10 * time.Minute
 	output, err := b.run(ctx, longest, []string{"MUTANTS_REACHED=" + reached}, "-test.run", "^"+regexp.QuoteMeta(name)+"$")
