@@ -7,6 +7,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
 	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 	"github.com/fixpoint-dev/fixpoint/internal/streams"
 )
@@ -74,18 +75,18 @@ func (p *Policy) caller(r *http.Request) string {
 	return clientAddress(r)
 }
 
-func (p *Policy) refuse(w http.ResponseWriter, r *http.Request, id []byte, f *refusal) {
-	p.opts.Log.V(1).Info("Refused a request", "status", f.status, "reason", f.reason, "message", f.message)
+func (p *Policy) refuse(w http.ResponseWriter, r *http.Request, id []byte, f *peers.Refusal) {
+	p.opts.Log.V(1).Info("Refused a request", "status", f.Status, "reason", f.Reason, "message", f.Message)
 	p.count(r, f)
 	requestbody.Refuse(w, r)
-	f.write(w, id)
+	f.Write(w, id)
 }
 
 // count records the refusal of a request.
-func (p *Policy) count(r *http.Request, f *refusal) {
-	callrecord.SetRefusal(r.Context(), f.recorded())
+func (p *Policy) count(r *http.Request, f *peers.Refusal) {
+	callrecord.SetRefusal(r.Context(), recorded(f))
 	if p.opts.Refused != nil {
-		p.opts.Refused(f.recorded())
+		p.opts.Refused(recorded(f))
 	}
 }
 
@@ -114,9 +115,9 @@ func (p *Policy) serveBody(w http.ResponseWriter, r *http.Request, next http.Han
 	next.ServeHTTP(w, r)
 }
 
-func bodyTooLarge(limit int64) *refusal {
-	return &refusal{status: http.StatusRequestEntityTooLarge, code: codeInvalidRequest, reason: reasonTooLarge, closes: true,
-		message: fmt.Sprintf("the message is larger than the limit of %d bytes: send a smaller one", limit)}
+func bodyTooLarge(limit int64) *peers.Refusal {
+	return &peers.Refusal{Status: http.StatusRequestEntityTooLarge, Code: codeInvalidRequest, Reason: reasonTooLarge, Closes: true,
+		Message: fmt.Sprintf("the message is larger than the limit of %d bytes: send a smaller one", limit)}
 }
 
 // serveMessage reads the message of a request.
@@ -134,9 +135,9 @@ func (p *Policy) serveMessage(w http.ResponseWriter, r *http.Request, next http.
 	mismatch := call.CheckHeaders(r.Header)
 	switch {
 	case err != nil:
-		p.refuse(w, r, nil, &refusal{status: http.StatusBadRequest, code: codeInvalidRequest, message: err.Error()})
+		p.refuse(w, r, nil, &peers.Refusal{Status: http.StatusBadRequest, Code: codeInvalidRequest, Message: err.Error()})
 	case mismatch != nil:
-		p.refuse(w, r, call.ID, &refusal{status: http.StatusBadRequest, code: codeHeaderMismatch, message: mismatch.Error()})
+		p.refuse(w, r, call.ID, &peers.Refusal{Status: http.StatusBadRequest, Code: codeHeaderMismatch, Message: mismatch.Error()})
 	case call.Method == methodCall:
 		p.serveCall(w, r, next, from, call)
 	case call.Method == methodList && p.opts.selectsTools():
@@ -146,13 +147,13 @@ func (p *Policy) serveMessage(w http.ResponseWriter, r *http.Request, next http.
 	}
 }
 
-func unreadable(failed *requestbody.Error) *refusal {
-	f := &refusal{status: failed.Status, code: codeInvalidRequest, message: failed.Message, closes: true}
+func unreadable(failed *requestbody.Error) *peers.Refusal {
+	f := &peers.Refusal{Status: failed.Status, Code: codeInvalidRequest, Message: failed.Message, Closes: true}
 	switch failed.Status {
 	case http.StatusRequestEntityTooLarge:
-		f.reason = reasonTooLarge
+		f.Reason = reasonTooLarge
 	case http.StatusServiceUnavailable:
-		f.code, f.reason, f.retryAfter = codeRefused, reasonTooManyRequests, 5
+		f.Code, f.Reason, f.RetryAfter = codeRefused, reasonTooManyRequests, 5
 	}
 	return f
 }

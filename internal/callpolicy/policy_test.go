@@ -12,6 +12,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
 
 // testTimeout is for a busy machine and the race detector.
@@ -262,8 +264,8 @@ func TestOptionsAreValidated(t *testing.T) {
 }
 
 func TestErrorsHaveAnInvalidIDAsNull(t *testing.T) {
-	f := &refusal{code: 1, message: "m"}
-	NewWithT(t).Expect(f.body(json.RawMessage("x"))).To(MatchJSON(`{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}`))
+	f := &peers.Refusal{Code: 1, Message: "m"}
+	NewWithT(t).Expect(f.Body(json.RawMessage("x"))).To(MatchJSON(`{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}`))
 }
 
 func BenchmarkProtect(b *testing.B) {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/fixpoint-dev/fixpoint/internal/bridge"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
 
 const (
@@ -162,14 +164,14 @@ func (w *filteredWriter) fail(message string) {
 	w.letGo()
 	w.form = failed
 	w.policy.opts.Log.Info("Failed to filter the tools in a response", "error", message)
-	f := &refusal{status: http.StatusBadGateway, code: codeInternal, message: message, reason: reasonListUnreadable}
+	f := &peers.Refusal{Status: http.StatusBadGateway, Code: codeInternal, Message: message, Reason: reasonListUnreadable}
 	switch {
 	case !streaming:
 		w.Header().Del("Content-Encoding")
 		w.dropLength()
-		f.write(w.ResponseWriter, w.id)
+		f.Write(w.ResponseWriter, w.id)
 	case w.lists:
-		_, _ = w.ResponseWriter.Write(event(f.body(w.id))) // The client may be gone.
+		_, _ = w.ResponseWriter.Write(event(f.Body(w.id))) // The client may be gone.
 	}
 	_ = http.NewResponseController(w.ResponseWriter).Flush() // Before the handler aborts the response of the server.
 }

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
 
 // errCallTimeout is the cause of the end of a call that takes too long.
@@ -29,8 +31,8 @@ func (p *Policy) serveInTime(w http.ResponseWriter, r *http.Request, next http.H
 	aborted := serve(next, out, r.WithContext(ctx))
 	if errors.Is(context.Cause(ctx), errCallTimeout) && (aborted || !out.begun || out.events) {
 		p.opts.Log.V(1).Info("Ended a call", "reason", reasonCallTimeout)
-		late := &refusal{status: http.StatusOK, code: codeRefused, reason: reasonCallTimeout,
-			message: fmt.Sprintf("the call took longer than the limit of %s of this MCP server", p.opts.CallTimeout)}
+		late := &peers.Refusal{Status: http.StatusOK, Code: codeRefused, Reason: reasonCallTimeout,
+			Message: fmt.Sprintf("the call took longer than the limit of %s of this MCP server", p.opts.CallTimeout)}
 		p.count(r, late)
 		aborted = !out.fail(id, late)
 		cancelCall(next, r, id)
@@ -106,15 +108,15 @@ type timedWriter struct {
 }
 
 // fail responds with an error, unless a part of a message has been sent.
-func (w *timedWriter) fail(id json.RawMessage, f *refusal) bool {
+func (w *timedWriter) fail(id json.RawMessage, f *peers.Refusal) bool {
 	switch {
 	case !w.begun:
 		header := w.Header()
 		clear(header)
 		maps.Copy(header, w.header)
-		f.write(w.ResponseWriter, id)
+		f.Write(w.ResponseWriter, id)
 	case w.events && !w.between.within:
-		_, _ = w.ResponseWriter.Write(event(f.body(id))) // The client may be gone.
+		_, _ = w.ResponseWriter.Write(event(f.Body(id))) // The client may be gone.
 	default:
 		return false
 	}

@@ -43,14 +43,17 @@ type Refusal struct {
 func (f *Refusal) Write(w http.ResponseWriter, id json.RawMessage) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
 	if f.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(f.RetryAfter))
 	}
 	if f.Closes {
 		h.Set("Connection", "close")
 	}
+	body := f.Body(id)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(f.Status)
-	_, _ = w.Write(f.Body(id)) // The client may be gone.
+	_, _ = w.Write(body) // The client may be gone.
 }
 
 func (f *Refusal) Error() string { return f.Message }
