@@ -2,6 +2,7 @@ package phases_test
 
 import (
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,4 +68,11 @@ func TestPlanNamesTheStepThatIsTurnedOff(t *testing.T) {
 
 	g.Expect(changes).To(HaveLen(1))
 	g.Expect(changes[0]).To(And(HaveField("Phase", "Address"), HaveField("Action", phases.ActionUndo), HaveField("Object", "Address")))
+}
+
+func TestTimeThatHasPassedIsRecheckedSoon(t *testing.T) {
+	for _, after := range []time.Duration{-time.Minute, 0} {
+		NewWithT(t).Expect(phases.Done("").RecheckAfter(after).After()).To(Equal(time.Second))
+		NewWithT(t).Expect(phases.Stalled("Gone", "").RecheckAfter(after).After()).To(Equal(time.Second))
+	}
 }
