@@ -162,6 +162,7 @@ func TestFromManagerKeepsGivenClientAndReader(t *testing.T) {
 		m.Expect(dependencies.Reader).To(BeIdenticalTo(given))
 		m.Expect(dependencies.Uncached).To(BeIdenticalTo(uncached))
 		m.Expect(dependencies.Scheme).To(BeIdenticalTo(m.GetScheme()))
+		m.Expect(dependencies.Recorder).NotTo(BeNil(), "Events are recorded")
 
 		dependencies, err = phases.FromManager(m, ssa.Options{Client: given, FieldManager: "machines"})
 		m.Expect(err).NotTo(HaveOccurred())

@@ -522,25 +522,3 @@ func TestTeardownThatNobodyCanUnblockIsTriedAgain(t *testing.T) {
 	}
 	g.Expect(h.condition(t, phases.ConditionReady).Message).To(HavePrefix("removing the finalizer: "))
 }
-
-func TestDeletionInTheForegroundNamesItsFinalizerAtOnce(t *testing.T) {
-	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
-	h.goneAfter["boot"] = 3
-	h.editMachine(func(machine *Machine) { machine.Spec = nil })
-
-	h.mustReconcile(t)
-
-	NewWithT(t).Expect(h.condition(t, "BootReady").Message).To(ContainSubstring(metav1.FinalizerDeleteDependents))
-}
-
-func TestDeletionInTheBackgroundNamesNoFinalizer(t *testing.T) {
-	boot := diskOf("Boot")
-	boot.Propagation = metav1.DeletePropagationBackground
-	h := settled(t, map[string]string{"Boot": "fast"}, boot)
-	h.goneAfter["boot"] = 3
-	h.editMachine(func(machine *Machine) { machine.Spec = nil })
-
-	h.mustReconcile(t)
-
-	NewWithT(t).Expect(h.condition(t, "BootReady").Message).NotTo(ContainSubstring(metav1.FinalizerDeleteDependents))
-}
