@@ -39,7 +39,7 @@ func (b *backoff) When(request reconcile.Request) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, r := b.clock.Now(), b.retries[request]
-	if left := r.due.Sub(now); r.failures > 0 && left > 0 {
+	if left := r.due.Sub(now); left > 0 {
 		return left
 	}
 	r.failures++

@@ -20,7 +20,8 @@ var machineGroup = schema.GroupVersion{Group: "lab.example.com", Version: "v1"}
 
 func machineScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(machineGroup, &Machine{}, &Disk{}, &DiskList{}, &Nic{}, &NicList{}, &Listless{})
+	scheme.AddKnownTypes(machineGroup, &Machine{}, &MachineList{}, &Disk{}, &DiskList{}, &Nic{}, &NicList{}, &Listless{})
+	metav1.AddToGroupVersion(scheme, machineGroup)
 	return scheme
 }
 
@@ -34,6 +35,21 @@ type Machine struct {
 	Spec    map[string]string `json:"spec,omitempty"`
 	Suspend bool              `json:"suspend,omitempty"`
 	Status  MachineStatus     `json:"status,omitempty"`
+}
+
+// MachineList makes Machine a kind that a manager serves.
+type MachineList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Machine `json:"items"`
+}
+
+func (l *MachineList) DeepCopyObject() runtime.Object {
+	out := &MachineList{TypeMeta: l.TypeMeta, ListMeta: l.ListMeta}
+	for i := range l.Items {
+		out.Items = append(out.Items, *l.Items[i].DeepCopy())
+	}
+	return out
 }
 
 // MachineStatus is what the engine writes.
@@ -69,7 +85,7 @@ type device interface {
 type Disk struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	Device
+	Device            `json:",inline"`
 }
 
 func (d *Disk) device() *Device                { return &d.Device }
@@ -98,7 +114,7 @@ func (l *DiskList) DeepCopyObject() runtime.Object {
 type Nic struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	Device
+	Device            `json:",inline"`
 }
 
 func (n *Nic) device() *Device                { return &n.Device }

@@ -95,3 +95,23 @@ fixpoint_phases_outcomes_total{controller="restarted",outcome="stalled",phase="B
 fixpoint_phases_outcomes_total{controller="restarted",outcome="wait",phase="Boot"} 0
 `), "fixpoint_phases_outcomes_total")).To(Succeed())
 }
+
+func TestMetricsCountTheTimeOfEachRunOfAPhase(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(newFakeCluster(), diskOf("Boot"))
+	h.definition.Controller = "timed"
+	h.createMachine(&Machine{})
+
+	h.mustReconcile(t)
+	h.mustReconcile(t)
+
+	families, err := ofController("timed").Gather()
+	g.Expect(err).NotTo(HaveOccurred())
+	var runs uint64
+	for _, family := range families {
+		if family.GetName() == "fixpoint_phases_duration_seconds" && len(family.GetMetric()) > 0 {
+			runs = family.GetMetric()[0].GetHistogram().GetSampleCount()
+		}
+	}
+	g.Expect(runs).To(Equal(uint64(2)))
+}

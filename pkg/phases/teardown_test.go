@@ -3,6 +3,7 @@ package phases_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -502,4 +503,22 @@ func TestNothingIsDoneForAnObjectThatTheCacheStillShows(t *testing.T) {
 	g.Expect(result).To(Equal(reconcile.Result{}))
 	g.Expect(h.writes).To(BeEmpty())
 	g.Expect(reads.of).To(BeEmpty())
+}
+
+func TestTeardownThatNobodyCanUnblockIsTriedAgain(t *testing.T) {
+	g := NewWithT(t)
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.deleteMachine()
+	h.fail = func(what string) error {
+		if strings.HasPrefix(what, "unfinalize") {
+			return &ssa.Error{Reason: ssa.ReasonInvalid, Object: "Machine vm1", Message: "a webhook refuses it"}
+		}
+		return nil
+	}
+	for range 3 {
+		result, err := h.reconcile(t)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(result.RequeueAfter).To(Equal(phases.SafetyNet))
+	}
+	g.Expect(h.condition(t, phases.ConditionReady).Message).To(HavePrefix("removing the finalizer: "))
 }
