@@ -114,7 +114,8 @@ func instrument(root string, p listed, packages map[string]listed, without map[s
 			result.Files[path] = r.apply()
 		}
 	}
-	result.Files[filepath.Join(p.Dir, "zz_mutants.go")] = []byte("package " + p.Name + "\n" + helpers)
+	result.Files[filepath.Join(p.Dir, "zz_mutants.go")] = []byte("package " + p.Name + "\n" + helpers +
+		fmt.Sprintf("\nvar mutantSeen [%d]atomic.Bool\n", len(result.Mutants)+1))
 	return result, compileErrors(p, result.Files, packages), nil
 }
 
@@ -481,36 +482,32 @@ func defaultOf(value constant.Value) types.Type {
 	}
 }
 
-// helpers turn mutants on. They are added to the package under test.
+// helpers turn mutants on. They are added to the package under test, with mutantSeen, which has one flag for each mutant:
+// hot code pays one atomic read for telling that it is reached.
 const helpers = `
 import (
 	"cmp"
 	"os"
 	"strconv"
-	"sync"
+	"sync/atomic"
 )
 
 var (
 	mutantActive, _ = strconv.Atoi(os.Getenv("MUTANT"))
 	mutantsReached  = os.Getenv("MUTANTS_REACHED")
-	mutantLock      sync.Mutex
-	mutantSeen      = map[int]bool{}
 )
 
 func mutantOn(id int) bool {
-	if mutantsReached != "" {
+	if mutantsReached != "" && !mutantSeen[id].Load() {
 		mutantReach(id)
 	}
 	return id == mutantActive
 }
 
 func mutantReach(id int) {
-	mutantLock.Lock()
-	defer mutantLock.Unlock()
-	if mutantSeen[id] {
+	if mutantSeen[id].Swap(true) {
 		return
 	}
-	mutantSeen[id] = true
 	file, err := os.OpenFile(mutantsReached, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		panic(err)

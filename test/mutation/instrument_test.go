@@ -1,6 +1,7 @@
 package mutation
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -194,6 +195,50 @@ func TestScorerNeedsPassingTests(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("TestWrong fails without a mutant")))
 }
 
+func TestEquivalentNamesOneMutant(t *testing.T) {
+	g := NewWithT(t)
+	// Given a function with two mutants of the same name, the second of the file being the first of the walk
+	other := Mutant{ID: 1, File: "a.go", Line: 3, Function: "F", Operator: "never true", Code: "ok"}
+	second := Mutant{ID: 2, File: "a.go", Line: 9, Function: "F", Operator: "never true", Code: "err != nil"}
+	first := Mutant{ID: 3, File: "a.go", Line: 5, Function: "F", Operator: "never true", Code: "err != nil"}
+	mutants := []Mutant{other, second, first}
+	entry := func(code string, ordinal int) Equivalent {
+		return Equivalent{File: "a.go", Function: "F", Operator: "never true", Code: code, Ordinal: ordinal}
+	}
+
+	// Then an entry names one of them by its ordinal
+	g.Expect(entry("ok", 0).in(mutants)).To(Equal(1))
+	g.Expect(entry("err != nil", 1).in(mutants)).To(Equal(3))
+	g.Expect(entry("err != nil", 2).in(mutants)).To(Equal(2))
+
+	// And an entry that names none or several is an error
+	for _, wrong := range []Equivalent{entry("err != nil", 0), entry("err != nil", 3), entry("ok", 2), entry("gone", 0)} {
+		_, err := wrong.in(mutants)
+		g.Expect(err).To(MatchError(ContainSubstring("equivalents.yaml: a.go, F, never true: "+wrong.Code)), "%+v", wrong)
+	}
+}
+
+func TestMutantsAreUntestedAfterTheEnd(t *testing.T) {
+	g := NewWithT(t)
+	// Given a mutant whose result is known, and one that no test reaches
+	binary := filepath.Join(t.TempDir(), "tests")
+	g.Expect(os.WriteFile(binary, nil, 0o600)).To(Succeed())
+	known, err := openResults(filepath.Join(t.TempDir(), "results.json"), binary, "", false)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(known.add(1, false)).To(Succeed())
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	// When the run was ended
+	survivors, untested, err := Scorer{Parallel: 1}.test(ended, &testBinary{}, []Mutant{{ID: 1}, {ID: 2}}, known)
+
+	// Then only the first survives, and nothing is recorded of the other
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(survivors).To(ConsistOf(Mutant{ID: 1}))
+	g.Expect(untested).To(Equal(1))
+	g.Expect(known.Detected).To(Equal(map[int]bool{1: false}))
+}
+
 func TestEquivalentsNameMutantsThatExist(t *testing.T) {
 	g := NewWithT(t)
 	known, err := LoadEquivalents()
@@ -209,8 +254,8 @@ func TestEquivalentsNameMutantsThatExist(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		instrumented, err := Instrument(absolute, "github.com/fixpoint-dev/fixpoint/"+dir, packages)
 		g.Expect(err).NotTo(HaveOccurred())
-		for _, e := range list {
-			g.Expect(instrumented.Mutants).To(ContainElement(Satisfy(e.is)), "equivalents.yaml names a mutant that does not exist: %+v", e)
-		}
+		ids, err := equivalentIDs(list, instrumented, absolute)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(ids).To(HaveLen(len(list)), "equivalents.yaml names a mutant of %s twice", dir)
 	}
 }

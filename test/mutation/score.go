@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -31,6 +32,8 @@ type Equivalent struct {
 	Function string `json:"function"`
 	Operator string `json:"operator"`
 	Code     string `json:"code"`
+	// Ordinal says which one is meant where a function has several mutants of this name: 1 is the first in the file.
+	Ordinal int `json:"ordinal,omitempty"`
 	// Reason is one line that says why no test can notice the mutant.
 	Reason string `json:"reason"`
 }
@@ -43,14 +46,51 @@ func LoadEquivalents() ([]Equivalent, error) {
 	}
 	for _, e := range list {
 		if e.Reason == "" {
-			return nil, fmt.Errorf("equivalents.yaml: %s, %s: %s: the reason is required", e.File, e.Operator, e.Code)
+			return nil, fmt.Errorf("%s: the reason is required", e)
 		}
 	}
 	return list, nil
 }
 
-func (e Equivalent) is(m Mutant) bool {
-	return e.File == m.File && e.Function == m.Function && e.Operator == m.Operator && e.Code == m.Code
+func (e Equivalent) String() string {
+	return fmt.Sprintf("equivalents.yaml: %s, %s, %s: %s", e.File, e.Function, e.Operator, e.Code)
+}
+
+// in is the ID of the mutant among those of its package. An entry that does not name exactly one is an error.
+func (e Equivalent) in(mutants []Mutant) (int, error) {
+	var named []Mutant
+	for _, m := range mutants {
+		if e.File == m.File && e.Function == m.Function && e.Operator == m.Operator && e.Code == m.Code {
+			named = append(named, m)
+		}
+	}
+	slices.SortStableFunc(named, func(a, b Mutant) int { return cmp.Compare(a.Line, b.Line) })
+	switch {
+	case len(named) == 0:
+		return 0, fmt.Errorf("%s: the mutant does not exist", e)
+	case len(named) == 1 && e.Ordinal == 0:
+		return named[0].ID, nil
+	case e.Ordinal < 1 || e.Ordinal > len(named):
+		return 0, fmt.Errorf("%s: ordinal %d names none of the %d mutants", e, e.Ordinal, len(named))
+	default:
+		return named[e.Ordinal-1].ID, nil
+	}
+}
+
+// equivalentIDs are the IDs of the mutants of a package that are listed as equivalent.
+func equivalentIDs(list []Equivalent, instrumented Instrumented, root string) (map[int]bool, error) {
+	ids := map[int]bool{}
+	for _, e := range list {
+		if filepath.Join(root, filepath.Dir(e.File)) != instrumented.Dir {
+			continue
+		}
+		id, err := e.in(instrumented.Mutants)
+		if err != nil {
+			return nil, err
+		}
+		ids[id] = true
+	}
+	return ids, nil
 }
 
 // Score is what the tests of a package noticed.
@@ -129,12 +169,15 @@ func (s Scorer) Run(ctx context.Context, importPath string) (Score, error) {
 	if err != nil {
 		return score, err
 	}
+	equivalent, err := equivalentIDs(known, instrumented, s.Root)
+	if err != nil {
+		return score, err
+	}
 	mutants := slices.DeleteFunc(s.selected(instrumented.Mutants), func(m Mutant) bool {
-		equivalent := slices.ContainsFunc(known, func(e Equivalent) bool { return e.is(m) })
-		if equivalent {
+		if equivalent[m.ID] {
 			score.Equivalent++
 		}
-		return equivalent
+		return equivalent[m.ID]
 	})
 	score.Total = score.Equivalent
 	if len(mutants) == 0 {
@@ -252,8 +295,11 @@ func (s Scorer) test(ctx context.Context, b *testBinary, mutants []Mutant, resul
 		group.Go(func() {
 			defer func() { <-slots }()
 			detected, isKnown := results.get(m.ID)
-			var err error
-			if !isKnown {
+			err := ctx.Err() // a mutant that is not tested any more counts as untested, even if no test reaches it
+			switch {
+			case isKnown:
+				err = nil
+			case err == nil:
 				if detected, err = b.detects(ctx, m.ID); err == nil {
 					err = results.add(m.ID, detected)
 				}
@@ -406,6 +452,8 @@ func (b *testBinary) run(ctx context.Context, timeout time.Duration, environment
 	cmd.Env = append(os.Environ(), environment...)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
+	// A signal that ends the whole group of processes of this one must not look like a test that fails.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	return output.String(), err
