@@ -56,7 +56,6 @@ type Applier struct {
 	schemas schemas
 	former  sets.Set[string]
 	answers *lru.Cache // of answer by target.answerKey
-	packed  *lru.Cache // of what pack returns by the fields
 	dryRun  bool
 }
 
@@ -78,7 +77,6 @@ func New(o Options) (*Applier, error) {
 		schemas: newSchemas(o.Client.Scheme(), o.TypeConverters),
 		former:  sets.New(o.FormerManagers...).Insert(o.FieldManager),
 		answers: lru.New(maxAnswers),
-		packed:  lru.New(maxPacked),
 	}
 	if a.reader == nil {
 		a.reader = o.Client

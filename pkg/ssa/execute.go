@@ -92,7 +92,7 @@ const neverExisting = "1"
 // one that updates the UID of the object that was decided on.
 func (a *Applier) body(d Decision, live client.Object) (*unstructured.Unstructured, error) {
 	t := d.evidence.target
-	body, err := t.body(record{config: t.config, owner: t.owner, packed: a.pack(t.fields)}.String())
+	body, err := t.body(record{config: t.config, owner: t.owner, packed: pack(t.fields)}.String())
 	if err != nil {
 		return nil, err
 	}

@@ -88,25 +88,20 @@ func (r record) rawFields() (string, bool) {
 	return string(raw), err == nil
 }
 
+// deflaters are reused, because each takes almost a megabyte. Which fields an object has rarely repeats exactly: they
+// contain the UID of its owner.
+var deflaters = sync.Pool{New: func() any {
+	w, _ := flate.NewWriter(nil, flate.BestCompression)
+	return w
+}}
+
 // pack compresses a field set into memory, which cannot fail.
 func pack(fields string) string {
 	var compressed bytes.Buffer
-	w, _ := flate.NewWriter(&compressed, flate.BestCompression)
+	w, _ := deflaters.Get().(*flate.Writer)
+	defer deflaters.Put(w)
+	w.Reset(&compressed)
 	_, _ = io.WriteString(w, fields)
 	_ = w.Close()
 	return base64.RawURLEncoding.EncodeToString(compressed.Bytes())
-}
-
-// maxPacked bounds the cache of packed field sets. Most objects of a kind have the same.
-const maxPacked = 256
-
-// pack packs a field set, unless it has been packed before: a compressor allocates more than a megabyte.
-func (a *Applier) pack(fields string) string {
-	if known, ok := a.packed.Get(fields); ok {
-		packed, _ := known.(string)
-		return packed
-	}
-	packed := pack(fields)
-	a.packed.Add(fields, packed)
-	return packed
 }
