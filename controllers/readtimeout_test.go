@@ -3,11 +3,12 @@ package controllers
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -28,24 +29,26 @@ func (c *staleClient) Get(ctx context.Context, _ client.ObjectKey, _ client.Obje
 }
 
 func TestReadsOfAStaleCacheTimeOutOncePerMinute(t *testing.T) {
-	g, now, inner := NewWithT(t), testingclock.NewFakePassiveClock(time.Now()), &staleClient{}
-	c := withReadTimeout(inner, now)
-	key := client.ObjectKey{Namespace: "default", Name: "web"}
-	g.Expect(c.Get(t.Context(), key, &corev1.Service{})).To(Succeed())
-	g.Expect(c.Get(t.Context(), key, &corev1.Service{})).To(Succeed())
-	g.Expect(*inner).To(Equal(staleClient{waited: 1, read: 2}))
-	// the wait is skipped for this object only, and only for a minute
-	now.SetTime(now.Now().Add(staleFor + time.Second))
-	g.Expect(c.Get(t.Context(), key, &corev1.Service{})).To(Succeed())
-	g.Expect(c.Get(t.Context(), key, &corev1.ConfigMap{})).To(Succeed())
-	g.Expect(*inner).To(Equal(staleClient{waited: 3, read: 4}))
+	synctest.Test(t, func(t *testing.T) {
+		g, inner := NewWithT(t), &staleClient{}
+		c := withReadTimeout(inner, clock.RealClock{})
+		key := client.ObjectKey{Namespace: "default", Name: "web"}
+		g.Expect(c.Get(t.Context(), key, &corev1.Service{})).To(Succeed())
+		g.Expect(c.Get(t.Context(), key, &corev1.Service{})).To(Succeed())
+		g.Expect(*inner).To(Equal(staleClient{waited: 1, read: 2}))
+		// the wait is skipped for this object only, and only for a minute
+		time.Sleep(staleFor + time.Second)
+		g.Expect(c.Get(t.Context(), key, &corev1.Service{})).To(Succeed())
+		g.Expect(c.Get(t.Context(), key, &corev1.ConfigMap{})).To(Succeed())
+		g.Expect(*inner).To(Equal(staleClient{waited: 3, read: 4}))
+	})
 }
 
 func TestReadReturnsWhenItsContextIsCanceled(t *testing.T) {
 	g, inner := NewWithT(t), &staleClient{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := withReadTimeout(inner, testingclock.NewFakePassiveClock(time.Now())).Get(ctx, client.ObjectKey{Name: "web"}, &corev1.Service{})
+	err := withReadTimeout(inner, clock.RealClock{}).Get(ctx, client.ObjectKey{Name: "web"}, &corev1.Service{})
 	g.Expect(err).To(MatchError(context.Canceled))
 	g.Expect(inner.read).To(BeZero())
 }
