@@ -81,8 +81,7 @@ func (g *Group) Close() error {
 	defer g.mu.Unlock()
 	g.closed = true
 	for w := range g.open {
-		w.cut.Do(func() { w.aborted = true })
-		_ = w.conn.Close()
+		w.abort()
 	}
 	return nil
 }
@@ -92,9 +91,15 @@ func (g *Group) add(w *writer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open[w] = struct{}{}
+}
+
+// connect gives a stream its connection.
+func (g *Group) connect(w *writer, conn net.Conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w.conn = conn
 	if g.closed {
-		w.cut.Do(func() { w.aborted = true })
-		_ = w.conn.Close()
+		w.abort()
 	}
 }
 
@@ -162,17 +167,33 @@ func Detach(w http.ResponseWriter, source Source) error {
 	if out == nil || out.status != http.StatusOK { // A layer has responded with an error.
 		return errors.ErrUnsupported
 	}
-	if err := http.NewResponseController(w).Flush(); err != nil {
-		return err
-	}
-	conn, _, err := http.NewResponseController(out.ResponseWriter).Hijack()
+	out.group.add(out) // Before net/http gives the connection up, so that one of the two always waits for it.
+	conn, err := out.hijack(w)
 	if err != nil {
+		out.group.remove(out)
 		return err
 	}
-	out.top, out.source, out.conn = w, source, conn
+	out.top, out.source = w, source
 	out.ResponseWriter = detached{out.Header()}
-	out.group.add(out)
+	out.group.connect(out, conn)
 	return nil
+}
+
+func (w *writer) hijack(top http.ResponseWriter) (net.Conn, error) {
+	if err := http.NewResponseController(top).Flush(); err != nil {
+		return nil, err
+	}
+	conn, _, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	return conn, err
+}
+
+// abort ends the stream. If net/http still has the connection, [Group.connect] does it.
+func (w *writer) abort() {
+	if w.conn == nil {
+		return
+	}
+	w.cut.Do(func() { w.aborted = true })
+	_ = w.conn.Close()
 }
 
 // OnEnd calls end when a detached response has ended, before its last byte is sent: end may write to w if the response

@@ -213,6 +213,35 @@ func TestShutdownWaitsForStreams(t *testing.T) {
 	g.Expect(group.Shutdown(done)).To(Succeed())
 }
 
+// flushing is a layer that sees when a header is sent.
+type flushing struct {
+	http.ResponseWriter
+	flushed func()
+}
+
+func (f flushing) Unwrap() http.ResponseWriter { return f.ResponseWriter }
+
+func (f flushing) FlushError() error {
+	f.flushed()
+	return http.NewResponseController(f.ResponseWriter).Flush()
+}
+
+// The server does not wait for connections that it has given up, and the group must not miss them.
+func TestShutdownWaitsForStreamsThatBegin(t *testing.T) {
+	group := NewGroup(logr.Discard())
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	var during error
+	g, response, err := serve(t, group, func(w http.ResponseWriter, _ *http.Request) {
+		begin(flushing{w, func() { during = group.Shutdown(done) }}, newSource(func(http.ResponseWriter) error { return nil }))
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = io.ReadAll(response.Body)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(during).To(MatchError(context.Canceled))
+	g.Expect(group.Shutdown(t.Context())).To(Succeed())
+}
+
 func TestCloseCutsStreams(t *testing.T) {
 	for name, before := range map[string]bool{"that are open": false, "that begin later": true} {
 		t.Run(name, func(t *testing.T) {
