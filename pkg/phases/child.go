@@ -358,7 +358,7 @@ func (m *Children[S, C, L]) readiness(ctx context.Context, p Reconcile[S], live 
 
 func (m *Children[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], desired []C, verdict Verdict) (Next, error) {
 	extra, err := m.unwanted(ctx, p, desired, m.owned)
-	if err == nil && extra == nil && verdict == nil && meta.FindStatusCondition(p.Before, ConditionOf(m.Name)) != nil {
+	if err == nil && extra == nil && verdict == nil && p.MayHaveLeft(m.Name) {
 		// Without its condition, a teardown does not look for what the phase left. A cache that lags after a restart
 		// may show nothing of it.
 		extra, err = m.unwanted(ctx, p, desired, m.ownedPastCache)
@@ -478,7 +478,7 @@ func (m *Children[S, C, L]) report(p Reconcile[S], existing []L) (Next, error) {
 	if err != nil || m.wrong(p, desired) != nil {
 		return nil, err
 	}
-	if len(desired)+len(existing) == 0 {
+	if len(desired)+len(existing) == 0 && !p.MayHaveLeft(m.Name) {
 		return NotConfigured(), nil
 	}
 	if p.Policies.Drift != ssa.ReportDrift {

@@ -87,11 +87,13 @@ type Policies struct {
 }
 
 // MayHaveLeft says whether something of a phase that the object does not ask for may exist although the cache does not
-// show it. The status, which has a condition as long as something is left, says that nothing does if it is about the
-// spec before the deletion. The deletion itself has incremented the generation.
+// show it. The status, which has a condition as long as something is left, says that nothing does if it is about this
+// generation or the one before, which the last edit or the deletion has incremented. Before the first generation, no
+// other spec asked for anything.
 func (p Reconcile[S]) MayHaveLeft(phase string) bool {
 	ready := meta.FindStatusCondition(p.Before, ConditionReady)
-	isReported := ready != nil && ready.ObservedGeneration >= p.Owner.GetGeneration()-1
+	generation := p.Owner.GetGeneration()
+	isReported := generation == 1 || ready != nil && ready.ObservedGeneration >= generation-1
 	return !isReported || meta.FindStatusCondition(p.Before, ConditionOf(phase)) != nil
 }
 

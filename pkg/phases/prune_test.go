@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -118,20 +119,47 @@ func TestPruneThatFailsIsReportedByItsPhase(t *testing.T) {
 
 // The teardown goes by the conditions: without that of the phase it would not look for the child.
 func TestConditionOfAChildStaysUntilTheChildIsGoneAlsoIfTheCacheLags(t *testing.T) {
-	g := NewWithT(t)
-	// Given a disk that the cache of a manager that has just started does not show
-	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
-	h.lags = true
-	delete(h.cache, ref{"Disk", "boot"})
+	for name, forget := range map[string]func(*Machine){
+		"that the status knows": func(*Machine) {},
+		// The manager ended after it had created the child.
+		"that no status knows": func(machine *Machine) { machine.Status = MachineStatus{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// Given a disk that the cache of a manager that has just started does not show
+			gates := false
+			gate := &phases.Step[*scope]{Name: "Gate", Observe: func(context.Context, *scope) (phases.Observation, error) {
+				if gates {
+					return phases.Wait("Closed", "it is closed", time.Second), nil
+				}
+				return phases.Done(""), nil
+			}}
+			h := settled(t, map[string]string{"Boot": "fast"}, gate, diskOf("Boot"))
+			h.lags = true
+			delete(h.cache, ref{"Disk", "boot"})
 
-	// When it is no longer desired
-	h.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
-	h.syncKind("Machine")
-	h.mustReconcile(t)
+			// When it is no longer desired, and a phase before it waits
+			gates = true
+			h.editMachine(func(machine *Machine) {
+				forget(machine)
+				delete(machine.Spec, "Boot")
+			})
+			h.syncKind("Machine")
+			h.mustReconcile(t)
 
-	// Then it is deleted
-	g.Expect(h.writes).To(ContainElement("delete Disk boot"))
-	g.Expect(h.device("Disk", "boot")).To(BeNil())
+			// Then the status says that something may be left
+			g.Expect(h.states()).To(ContainElement(HavePrefix("BootReady=")))
+
+			// When the phase before it is done
+			gates = false
+			h.syncKind("Machine")
+			h.mustReconcile(t)
+
+			// Then it is deleted
+			g.Expect(h.writes).To(ContainElement("delete Disk boot"))
+			g.Expect(h.device("Disk", "boot")).To(BeNil())
+		})
+	}
 }
 
 func TestChildThatIsPrunedFirstAndCannotBeComputedBlocksNoEarlierPhase(t *testing.T) {

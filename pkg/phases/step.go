@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -52,8 +51,7 @@ func (s Step[S]) Declare(*runtime.Scheme) (Declaration[S], error) {
 //
 //nolint:unparam // the signature is that of a Question
 func (s Step[S]) observe(_ context.Context, p Reconcile[S]) (Next, error) {
-	mayBeLeft := s.Undo != nil && meta.FindStatusCondition(p.Before, ConditionOf(s.Name)) != nil
-	if s.isConfigured(p) || mayBeLeft {
+	if s.isConfigured(p) || s.Undo != nil && p.MayHaveLeft(s.Name) {
 		return nil, nil
 	}
 	return NotConfigured(), nil
