@@ -78,6 +78,29 @@ func TestEncryptionDrifts(t *testing.T) {
 	}
 }
 
+// What was accepted once is not read again: nothing else may count as accepted.
+func TestVaultOfTheEncryptionWasAccepted(t *testing.T) {
+	for name, c := range map[string]struct {
+		now  cloud.Encryption
+		want bool
+	}{
+		"a key of the vault":                         {cloud.Encryption{KeySource: cloud.CustomerManaged, VaultURI: "https://V.vault.azure.net/", KeyName: "other"}, true},
+		"a key of another vault":                     {cloud.Encryption{KeySource: cloud.CustomerManaged, VaultURI: "https://w.vault.azure.net"}, false},
+		"a key of Microsoft, after one of the vault": {cloud.Encryption{KeySource: "Microsoft.Storage", VaultURI: "https://v.vault.azure.net"}, false},
+		"none": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScope()
+			s.account = &cloud.Account{Encryption: c.now}
+			NewWithT(t).Expect(s.wasVaultAccepted()).To(Equal(c.want))
+		})
+	}
+	// A grant that a user created proves nothing.
+	s := newScope()
+	s.account, s.grant = &cloud.Account{PrincipalID: "p"}, &cloud.Grant{ID: vaultOf(s.storage).id() + "/providers/Microsoft.Authorization/roleAssignments/1"}
+	NewWithT(t).Expect(s.wasVaultAccepted()).To(BeFalse())
+}
+
 func TestDecideOwnership(t *testing.T) {
 	for name, c := range map[string]struct {
 		tags      map[string]string
