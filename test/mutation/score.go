@@ -192,16 +192,7 @@ func (s Scorer) Run(ctx context.Context, importPath string) (Score, error) {
 	if err != nil {
 		return score, err
 	}
-	code := instrumented.digest()
-	binaries := []*testBinary{{dir: instrumented.Dir, code: code, results: s.Results, memory: s.Memory}}
-	for _, suite := range s.Suites {
-		// Its memory is not bounded: the processes of a cluster reserve more address space than they use.
-		b := &testBinary{dir: filepath.Join(s.Root, suite), code: code}
-		if s.Results != "" {
-			b.results = strings.TrimSuffix(s.Results, ".json") + "-by-" + strings.ReplaceAll(suite, "/", "-") + ".json"
-		}
-		binaries = append(binaries, b)
-	}
+	binaries := s.binaries(instrumented)
 	score.Survivors = mutants
 	for i, b := range binaries {
 		if len(score.Survivors) == 0 {
@@ -222,6 +213,21 @@ func (s Scorer) Run(ctx context.Context, importPath string) (Score, error) {
 		}
 	}
 	return score, nil
+}
+
+// binaries are the tests of the package, and then those of its suites.
+func (s Scorer) binaries(instrumented Instrumented) []*testBinary {
+	code := instrumented.digest()
+	binaries := []*testBinary{{dir: instrumented.Dir, code: code, results: s.Results, memory: s.Memory}}
+	for _, suite := range s.Suites {
+		// Its memory is not bounded: the processes of a cluster reserve more address space than they use.
+		b := &testBinary{dir: filepath.Join(s.Root, suite), code: code}
+		if s.Results != "" {
+			b.results = strings.TrimSuffix(s.Results, ".json") + "-by-" + strings.ReplaceAll(suite, "/", "-") + ".json"
+		}
+		binaries = append(binaries, b)
+	}
+	return binaries
 }
 
 // survivors are the mutants that the tests of a binary do not notice, and how many were not tested before the end.
