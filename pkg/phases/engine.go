@@ -185,14 +185,15 @@ func (e *Engine[O, S]) newWalk(object O, x executor) *walk[S] {
 	return w
 }
 
-// maxActions bounds what one phase may do in one reconcile: a phase whose actions lead nowhere is a bug.
-const maxActions = 1000
+// maxRepeats bounds how many actions of one phase may concern an object that an earlier one has concerned: a phase whose
+// actions lead nowhere is a bug. A set may have any number of members.
+const maxRepeats = 1000
 
 // settle asks a phase what is next and performs it, until the answer is a verdict or there is none. An
 // object that is not what the cache showed is decided about again, a few times.
 func (w *walk[S]) settle(ctx context.Context, i int, ask Question[S]) (Verdict, error) {
-	stale := 0
-	for range maxActions {
+	stale, repeats := 0, 0
+	for repeats < maxRepeats {
 		next, err := ask(ctx, w.pass)
 		if err != nil || isNil(next) {
 			return nil, err
@@ -200,6 +201,7 @@ func (w *walk[S]) settle(ctx context.Context, i int, ask Question[S]) (Verdict, 
 		if verdict, ok := next.(Verdict); ok {
 			return verdict, nil
 		}
+		known := len(w.cluster.answered)
 		verdict, err := w.executor.perform(ctx, w.slots[i].name, next)
 		if _, applies := next.(Apply); applies && ssa.IsStale(err) && stale < rounds-1 {
 			stale++
@@ -211,8 +213,11 @@ func (w *walk[S]) settle(ctx context.Context, i int, ask Question[S]) (Verdict, 
 		if verdict != nil {
 			return verdict, nil
 		}
+		if len(w.cluster.answered) == known {
+			repeats++
+		}
 	}
-	return bug(fmt.Sprintf("phase %s has done %d things and is not done", w.slots[i].name, maxActions)), nil
+	return bug(fmt.Sprintf("phase %s has repeated %d actions and is not done", w.slots[i].name, maxRepeats)), nil
 }
 
 // failedAction is the error of an action. The phase that proposed it has not handed anything to the scope.

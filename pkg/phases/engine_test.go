@@ -3,6 +3,7 @@ package phases_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -491,6 +492,26 @@ func TestNewRefusesWrongDefinitions(t *testing.T) {
 				}
 			},
 			want: "Status loses the condition BootReady: put all of Summary.Conditions into status.conditions",
+		},
+		"a status that loses the generation of conditions": {
+			spoil: func(h *harness) {
+				h.definition.Status = func(_ *scope, summary phases.Summary) ssa.Configuration {
+					summary.Conditions = slices.Clone(summary.Conditions)
+					summary.Conditions[1].ObservedGeneration = 0
+					return machineStatus("", summary)
+				}
+			},
+			want: "Status loses the observedGeneration or lastTransitionTime of the condition BootReady: build the conditions with ConditionConfigurations",
+		},
+		"a status that loses the times of conditions": {
+			spoil: func(h *harness) {
+				h.definition.Status = func(_ *scope, summary phases.Summary) ssa.Configuration {
+					summary.Conditions = slices.Clone(summary.Conditions)
+					summary.Conditions[0].LastTransitionTime = metav1.Now()
+					return machineStatus("", summary)
+				}
+			},
+			want: "Status loses the observedGeneration or lastTransitionTime of the condition Ready: build the conditions with ConditionConfigurations",
 		},
 		"no status at all": {
 			spoil: func(h *harness) {

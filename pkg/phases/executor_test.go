@@ -3,6 +3,7 @@ package phases_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,8 @@ func TestOwnerIsConfirmedBeforeEachKindOfWrite(t *testing.T) {
 		// newest is the spec that the cache does not show yet.
 		newest map[string]string
 		happen func(*harness)
+		// shown changes the Machine that the cache shows. Optional.
+		shown func(*Machine)
 		// want is what is written for the newest spec, and not what is proposed for the cached one.
 		want []string
 	}{
@@ -77,7 +80,11 @@ func TestOwnerIsConfirmedBeforeEachKindOfWrite(t *testing.T) {
 		"an Undo": {
 			spec: map[string]string{}, newest: map[string]string{"Address": "static"},
 			happen: func(h *harness) { h.ips["address"] = "static" },
-			want:   []string{"status"},
+			shown: func(machine *Machine) {
+				left := metav1.Condition{Type: "AddressReady", Status: metav1.ConditionFalse, Reason: phases.ReasonPruning}
+				machine.Status.Conditions = append(machine.Status.Conditions, left)
+			},
+			want: []string{"status"},
 		},
 	}
 	for name, c := range cases {
@@ -92,6 +99,9 @@ func TestOwnerIsConfirmedBeforeEachKindOfWrite(t *testing.T) {
 			cluster.createMachine(&Machine{Spec: c.spec})
 			h.settle(t)
 			before := h.machine()
+			if c.shown != nil {
+				c.shown(before)
+			}
 			h.lags = true
 			h.editMachine(func(machine *Machine) { machine.Spec = c.newest })
 			c.happen(h)
@@ -405,6 +415,31 @@ func TestPhaseOfAnotherTypeIsWatchedAndObserved(t *testing.T) {
 	g.Expect(seen).To(Equal([]string{machineName}))
 }
 
+func TestPhaseMayActOnAnyNumberOfObjects(t *testing.T) {
+	g := NewWithT(t)
+	// Given a phase with more children than actions that may repeat
+	const children = 1100
+	applied := 0
+	next := func(_ context.Context, pass phases.Reconcile[*scope]) (phases.Next, error) {
+		if applied == children {
+			return phases.Done("applied"), nil
+		}
+		applied++
+		decision, err := pass.Cluster.Decide(ssa.Request{Desired: nic(fmt.Sprintf("nic%d", applied)), Owner: &pass.Reference})
+		return phases.Apply{Decision: decision}, err
+	}
+	cluster := newFakeCluster()
+	h := newHarness(cluster, &thirdParty{name: "Registration", next: next})
+	cluster.createMachine(&Machine{})
+
+	// When it is reconciled once
+	h.mustReconcile(t)
+
+	// Then all are applied
+	g.Expect(firsts(h.writes, "create")).To(HaveLen(children))
+	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "RegistrationReady=True/Ready"}))
+}
+
 func TestPhaseWhoseProposalsLeadNowhereIsABug(t *testing.T) {
 	unchanging := func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {
 		return phases.Delete{Object: &Nic{ObjectMeta: metav1.ObjectMeta{Name: "gone", Namespace: machineNamespace}}, Propagation: metav1.DeletePropagationForeground}, nil
@@ -415,7 +450,7 @@ func TestPhaseWhoseProposalsLeadNowhereIsABug(t *testing.T) {
 	}{
 		"it never comes to a verdict": {
 			next:    unchanging,
-			message: "phase Registration has done 1000 things and is not done: this is a bug in the operator",
+			message: "phase Registration has repeated 1000 actions and is not done: this is a bug in the operator",
 		},
 		"it answers nothing": {
 			next:    func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) { return nil, nil },

@@ -155,9 +155,15 @@ func checkStatus[O client.Object, S any](def Definition[O, S]) (err error) {
 			err = fmt.Errorf("Scope or Status panics on an empty object: %v", r)
 		}
 	}()
-	probe := Summary{Conditions: []metav1.Condition{condition(ConditionReady, metav1.ConditionTrue, ReasonReady, "")}}
+	probe := Summary{ObservedGeneration: 1, Now: metav1.Unix(1, 0)}
+	types := []string{ConditionReady}
 	for _, phase := range def.Phases {
-		probe.Conditions = append(probe.Conditions, condition(ConditionOf(phase.PhaseName()), metav1.ConditionTrue, ReasonReady, ""))
+		types = append(types, ConditionOf(phase.PhaseName()))
+	}
+	for _, conditionType := range types {
+		c := condition(conditionType, metav1.ConditionTrue, ReasonReady, "")
+		c.ObservedGeneration, c.LastTransitionTime = probe.ObservedGeneration, probe.Now
+		probe.Conditions = append(probe.Conditions, c)
 	}
 	raw, err := json.Marshal(def.Status(def.Scope(newObject[O]()), probe))
 	if err != nil {
@@ -172,8 +178,12 @@ func checkStatus[O client.Object, S any](def Definition[O, S]) (err error) {
 		return fmt.Errorf("reading the configuration that Status returns: %w", err)
 	}
 	for _, c := range probe.Conditions {
-		if meta.FindStatusCondition(written.Status.Conditions, c.Type) == nil {
+		found := meta.FindStatusCondition(written.Status.Conditions, c.Type)
+		if found == nil {
 			return errors.New("Status loses the condition " + c.Type + ": put all of Summary.Conditions into status.conditions")
+		}
+		if found.ObservedGeneration != c.ObservedGeneration || !found.LastTransitionTime.Equal(&c.LastTransitionTime) {
+			return errors.New("Status loses the observedGeneration or lastTransitionTime of the condition " + c.Type + ": build the conditions with ConditionConfigurations")
 		}
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 type Step[S any] struct {
 	// Name of the phase, such as KeyAccess.
 	Name string
-	// Configured says whether the object asks for the phase. Optional. One that it does not ask for is
-	// undone, if Undo is set, and has no condition.
+	// Configured says whether the spec of the object asks for the phase. Optional. One that it does not ask for is
+	// undone, if Undo is set, until nothing is left of it, and has no condition then.
 	Configured func(scope S) bool
 	// Observe only reads. It answers [Done] if there is nothing to do, [Missing] if there is, and [Wait]
 	// or [Stalled] if nothing can be done now.
@@ -51,10 +51,15 @@ func (s Step[S]) Declare(*runtime.Scheme) (Declaration[S], error) {
 //
 //nolint:unparam // the signature is that of a Question
 func (s Step[S]) observe(_ context.Context, p Reconcile[S]) (Next, error) {
-	if s.isConfigured(p) || s.Undo != nil && p.MayHaveLeft(s.Name) {
-		return nil, nil
+	if s.isOff(p) {
+		return NotConfigured(), nil
 	}
-	return NotConfigured(), nil
+	return nil, nil
+}
+
+// isOff says whether the object does not ask for the step and nothing of it is left.
+func (s Step[S]) isOff(p Reconcile[S]) bool {
+	return !s.isConfigured(p) && (s.Undo == nil || !p.MayHaveLeft(s.Name))
 }
 
 func (s Step[S]) isConfigured(p Reconcile[S]) bool {
@@ -63,7 +68,7 @@ func (s Step[S]) isConfigured(p Reconcile[S]) bool {
 
 func (s Step[S]) next(ctx context.Context, p Reconcile[S]) (Next, error) {
 	if !s.isConfigured(p) {
-		return s.turnOff(p.Scope), nil
+		return s.turnOff(p), nil
 	}
 	observed, err := s.Observe(ctx, p.Scope)
 	if err != nil || isNil(observed) {
@@ -91,12 +96,13 @@ func (s Step[S]) ensure(p Reconcile[S], missing MissingObservation) (Next, error
 	return do, nil
 }
 
-func (s Step[S]) turnOff(scope S) Next {
-	if s.Undo == nil {
+// turnOff undoes a step that the object does not ask for, until nothing is left of it.
+func (s Step[S]) turnOff(p Reconcile[S]) Next {
+	if s.isOff(p) {
 		return NotConfigured()
 	}
 	return Do{Action: ActionUndo, What: s.Name, Reason: ReasonPruning, Func: func(ctx context.Context) (Verdict, error) {
-		verdict, err := s.Undo(ctx, scope)
+		verdict, err := s.Undo(ctx, p.Scope)
 		if err == nil && verdict != nil && verdict.IsDone() {
 			return NotConfigured(), nil
 		}

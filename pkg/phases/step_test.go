@@ -60,6 +60,17 @@ func TestStepThatIsTurnedOffIsUndone(t *testing.T) {
 	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "BootReady=True/Ready"}))
 	g.Expect(h.ips).To(BeEmpty())
 
+	// When it is reconciled again, the step is left alone
+	undone := 0
+	undo := h.definition.Phases[0].(step)
+	undo.Undo = func(context.Context, *scope) (phases.Verdict, error) {
+		undone++
+		return phases.Done(""), nil
+	}
+	h.definition.Phases[0] = undo
+	h.mustReconcile(t)
+	g.Expect(undone).To(BeZero())
+
 	// When it is deleted, nothing is left to undo
 	h.writes = nil
 	h.deleteMachine()
@@ -102,13 +113,19 @@ func TestStepThatCannotBeUndoneIsReported(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
+			// Given a step that was done, and cannot be undone
 			cluster := newFakeCluster()
 			address := optionalIPOf(cluster, "Address")
 			address.Undo = func(context.Context, *scope) (phases.Verdict, error) { return c.verdict, c.failure }
 			h := newHarness(cluster, address, diskOf("Boot"))
-			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+			cluster.createMachine(&Machine{Spec: map[string]string{"Address": "static", "Boot": "fast"}})
+			h.settle(t)
 
+			// When it is turned off
+			h.editMachine(func(machine *Machine) { machine.Spec = map[string]string{"Boot": "cheap"} })
 			_, err := h.reconcile(t)
+
+			// Then the status says why, and the phases after it wait
 
 			if c.failure != nil {
 				g.Expect(err).To(MatchError(c.failure))
