@@ -123,17 +123,19 @@ type target struct {
 	raw         []byte
 	owner       types.UID
 	// answer is what the API server is expected to record: its last answer, if it answered this configuration, or
-	// else what the schema gives. Its fields may be empty until [Applier.complete], because the digest suffices to
-	// find that nothing has changed.
+	// else what the schema gives.
 	answer
-	answered bool
-	// derived: the schema gives the fields.
-	derived bool
+
+	// What follows is computed by [Applier.complete]: the digests suffice to find that nothing has changed.
+
+	// tree is the configuration as decoded JSON.
+	tree map[string]any
+	// schemaFields are those that the schema gives.
+	schemaFields string
 }
 
 // expect sets the fields to those that the API server has recorded.
 func (t *target) expect(recorded string) {
-	t.derived = t.derived && recorded == t.fields
 	t.fields, t.fieldsDigest = recorded, digestOf([]byte(recorded))
 }
 
@@ -156,19 +158,15 @@ func (t target) isRecordedIn(entry *metav1.ManagedFieldsEntry) bool {
 }
 
 // body is the document to apply. All but a status has the record in its annotation.
-func (t target) body(record string) (*unstructured.Unstructured, error) {
-	tree, err := decode(t.raw)
-	if err != nil {
-		return nil, err
-	}
-	body := &unstructured.Unstructured{Object: tree}
+func (t target) body(record string) *unstructured.Unstructured {
+	body := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(t.tree)}
 	if t.subresource == "" {
 		annotations := map[string]string{}
 		maps.Copy(annotations, body.GetAnnotations())
 		annotations[RecordAnnotationPrefix+t.manager] = record
 		body.SetAnnotations(annotations)
 	}
-	return body, nil
+	return body
 }
 
 // prepare computes what follows from the configuration alone.
@@ -190,29 +188,31 @@ func (a *Applier) prepare(desired Configuration, owner *metav1.OwnerReference, s
 	t.config = digestOf(t.raw)
 	found, _ := a.answers.Get(t.answerKey())
 	if known, _ := found.(answer); known.config == t.config {
-		t.answer, t.answered, t.derived = known, true, known.fields == ""
+		t.answer = known
 		return t, nil
 	}
 	err = a.complete(&t)
 	return t, err
 }
 
-// complete computes the fields by the schema, if they are not known.
-func (a *Applier) complete(t *target) error {
+// complete decodes the configuration, and computes the fields by the schema if the API server has not answered others.
+func (a *Applier) complete(t *target) (err error) {
+	if t.tree != nil {
+		return nil
+	}
+	if t.tree, err = decode(t.raw); err != nil {
+		return err
+	}
+	if _, ok := t.tree[statusSubresource]; ok && t.subresource == "" {
+		return fmt.Errorf("applying %s: the configuration holds a status, which the API server ignores here: apply it with ApplyStatus", t.id)
+	}
 	if t.fields != "" {
 		return nil
 	}
-	body, err := t.body("")
-	if err != nil {
-		return err
-	}
-	if _, ok := body.Object[statusSubresource]; ok && t.subresource == "" {
-		return fmt.Errorf("applying %s: the configuration holds a status, which the API server ignores here: apply it with ApplyStatus", t.id)
-	}
-	if t.fields, err = a.schemas.fieldsOf(body.Object); err != nil {
+	if t.schemaFields, err = a.schemas.fieldsOf(t.body("").Object); err != nil {
 		return fmt.Errorf("applying %s: %w", t.id, err)
 	}
-	t.fieldsDigest, t.derived = digestOf([]byte(t.fields)), true
+	t.expect(t.schemaFields)
 	return nil
 }
 
@@ -243,7 +243,7 @@ func (a *Applier) remember(t target, live client.Object) {
 	if a.dryRun {
 		return
 	}
-	if t.derived {
+	if t.fields == t.schemaFields {
 		t.fields = ""
 	}
 	if t.subresource != "" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -114,7 +115,7 @@ func (a *Applier) Decide(req Request) (Decision, error) {
 	if !d.Writes() {
 		a.count(t, d.Action, nil)
 	}
-	if d.Action == ActionNone && !t.answered {
+	if d.Action == ActionNone && t.tree != nil { // no answer was known
 		a.remember(t, req.Live)
 	}
 	return d, nil
@@ -132,8 +133,8 @@ type evidence struct {
 	// expected are the fields that the server records for the target, and held those that it holds.
 	expected, held *fieldSet
 	managed        managedFields
-	// desiredTree and liveTree are the configuration and the object as decoded JSON.
-	desiredTree, liveTree map[string]any
+	// liveTree is the object as decoded JSON.
+	liveTree map[string]any
 }
 
 func evidenceOf(t target, live client.Object) evidence {
@@ -155,10 +156,7 @@ func (e *evidence) parse() (err error) {
 	if e.managed, err = parseManagedFields(e.live); err != nil {
 		return err
 	}
-	if e.desiredTree, err = decode(e.target.raw); err != nil {
-		return err
-	}
-	e.liveTree, err = treeOf(e.live)
+	e.liveTree, err = runtime.DefaultUnstructuredConverter.ToUnstructured(e.live)
 	return err
 }
 

@@ -57,7 +57,7 @@ var managedFieldsPath = makeFieldPath("metadata", "managedFields")
 func describeDrift(e evidence, lost []fieldPath) (differ []fieldPath, drifts []Drift) {
 	others, secret := e.managed.except(e.target.entry()), e.target.id.gvk.Kind == "Secret"
 	for _, path := range lost {
-		want, wanted := lookup(e.desiredTree, path)
+		want, wanted := lookup(e.target.tree, path)
 		have, found := lookup(e.liveTree, path)
 		if wanted && found && reflect.DeepEqual(want, have) {
 			continue

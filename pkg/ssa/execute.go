@@ -34,7 +34,7 @@ func (a *Applier) Execute(ctx context.Context, d Decision) (result Result, err e
 	if !d.Writes() { // Decide has counted it
 		return result, nil
 	}
-	if t.raw == nil {
+	if t.tree == nil {
 		return Result{}, errors.New("executing a decision that Decide did not return")
 	}
 	defer func() { a.count(t, result.Action, err) }()
@@ -45,12 +45,8 @@ func (a *Applier) Execute(ctx context.Context, d Decision) (result Result, err e
 	if err != nil {
 		return Result{}, err
 	}
-	body, err := a.body(d, live)
-	if err != nil {
-		return Result{}, err
-	}
 	force := d.Action == ActionCreate || d.Request.Owner != nil
-	if result.Live, err = a.send(ctx, t.id, body, force, ""); err != nil {
+	if result.Live, err = a.send(ctx, t.id, d.body(live), force, ""); err != nil {
 		return Result{}, err
 	}
 	if entry := appliedEntry(result.Live, a.manager, ""); entry != nil && !d.Left { // what was left out must continue to show as missing
@@ -71,8 +67,7 @@ func (a *Applier) Writes(d Decision) ([]metav1.ManagedFieldsEntry, *unstructured
 	if err != nil {
 		return nil, nil, err
 	}
-	body, err := a.body(d, d.Request.Live)
-	return entries, body, err
+	return entries, d.body(d.Request.Live), nil
 }
 
 func (a *Applier) changedNothing(e evidence, recorded target, applied client.Object) bool {
@@ -90,12 +85,9 @@ const neverExisting = "1"
 
 // body is what the apply sends. One that creates carries a resourceVersion that no object has, and
 // one that updates the UID of the object that was decided on.
-func (a *Applier) body(d Decision, live client.Object) (*unstructured.Unstructured, error) {
+func (d Decision) body(live client.Object) *unstructured.Unstructured {
 	t := d.evidence.target
-	body, err := t.body(record{config: t.config, owner: t.owner, packed: pack(t.fields)}.String())
-	if err != nil {
-		return nil, err
-	}
+	body := t.body(record{config: t.config, owner: t.owner, packed: pack(t.fields)}.String())
 	if live == nil {
 		body.SetResourceVersion(neverExisting)
 	} else {
@@ -104,7 +96,7 @@ func (a *Applier) body(d Decision, live client.Object) (*unstructured.Unstructur
 	for _, path := range d.leave {
 		without(body.Object, path)
 	}
-	return body, nil
+	return body
 }
 
 // send is the only place that sends an apply. The configuration is sent as a patch, because

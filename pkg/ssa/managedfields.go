@@ -265,7 +265,7 @@ func rivalItems(e evidence, unique fieldPath) (rivals []fieldPath) {
 		item := p[:len(p)-1]
 		v, found := lookup(e.liveTree, p)
 		if found && !holds(e.expected, item) && slices.ContainsFunc(desired, func(d fieldPath) bool {
-			want, _ := lookup(e.desiredTree, d)
+			want, _ := lookup(e.target.tree, d)
 			return siblings(d, p) && reflect.DeepEqual(want, v)
 		}) {
 			rivals = append(rivals, item)

@@ -77,15 +77,6 @@ func fieldsAtEnd(object client.Object, p fieldPath) (count int) {
 	return count
 }
 
-// treeOf is the object as decoded JSON.
-func treeOf(live runtime.Object) (map[string]any, error) {
-	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
-	if err != nil {
-		return nil, fmt.Errorf("converting the live object: %w", err)
-	}
-	return tree, nil
-}
-
 func decode(raw []byte) (map[string]any, error) {
 	tree := map[string]any{}
 	if err := utiljson.Unmarshal(raw, &tree); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -21,7 +22,7 @@ func (a *Applier) ApplyStatus(ctx context.Context, desired Configuration, live c
 	if live == nil {
 		return Result{}, fmt.Errorf("applying the status of %s: the live object is nil", t.id)
 	}
-	quiet, err := a.statusIsQuiet(t, live)
+	quiet, err := a.statusIsQuiet(&t, live)
 	if err != nil {
 		return Result{}, fmt.Errorf("comparing the status of %s: %w", t.id, err)
 	}
@@ -34,30 +35,23 @@ func (a *Applier) ApplyStatus(ctx context.Context, desired Configuration, live c
 }
 
 // statusIsQuiet compares the entry, as for the object itself, and then the values: a status changes
-// too often to keep a record of it in the object.
-func (a *Applier) statusIsQuiet(t target, live client.Object) (bool, error) {
+// too often to keep a record of it in the object. If it is not quiet, the target is complete.
+func (a *Applier) statusIsQuiet(t *target, live client.Object) (bool, error) {
 	if t.version == versionOf(live) {
 		return true, nil
 	}
-	if !t.isRecordedIn(appliedEntry(live, a.manager, t.subresource)) {
-		return false, nil
-	}
-	if err := a.complete(&t); err != nil {
+	if err := a.complete(t); err != nil {
 		return false, err
 	}
 	expected, err := parseFields([]byte(t.fields))
-	if err != nil {
+	if err != nil || !t.isRecordedIn(appliedEntry(live, a.manager, t.subresource)) {
 		return false, err
 	}
-	desired, err := decode(t.raw)
-	if err != nil {
+	stored, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
+	if err != nil || !sameValues(expected, t.tree, stored) {
 		return false, err
 	}
-	stored, err := treeOf(live)
-	if err != nil || !sameValues(expected, desired, stored) {
-		return false, err
-	}
-	a.remember(t, live)
+	a.remember(*t, live)
 	return true, nil
 }
 
@@ -70,10 +64,7 @@ func (a *Applier) sendStatus(ctx context.Context, t target, live client.Object) 
 	if live, err = a.replaceManagedFields(ctx, t.id, live, m); err != nil {
 		return Result{}, err
 	}
-	body, err := t.body("")
-	if err != nil {
-		return Result{}, err
-	}
+	body := t.body("")
 	body.SetUID(live.GetUID())
 	body.SetResourceVersion(live.GetResourceVersion())
 	applied, err := a.send(ctx, t.id, body, true, t.subresource)
