@@ -93,13 +93,14 @@ func terminating(id identity) *Error {
 var (
 	conflictManager = regexp.MustCompile(`"[^"]*"`)
 	quotaUsed       = regexp.MustCompile(`, used: [^,]*(,[^,:]*=[^,]*)*`)
-	// accessDenied tells a missing permission from an admission plugin that refuses: the API server
-	// answers both with Forbidden.
 	accessDenied    = regexp.MustCompile(`(?i)\buser "[^"]*" (cannot |\(groups=)|cannot set blockOwnerDeletion`)
 	admissionDenied = regexp.MustCompile(`denied the request|denied request|violates PodSecurity`)
 	webhookFailure  = regexp.MustCompile(`failed calling webhook "[^"]*"`)
 	immutable       = regexp.MustCompile(`(?i)field is immutable|is immutable|may not be (changed|unset)|cannot be changed|updates to .* are forbidden`)
 )
+
+// unserved is in the 404 of a kind that is not served, and not in those of namespaces and objects.
+const unserved = "the server could not find the requested resource"
 
 // malformed begins the API server's answer to a configuration that does not fit the schema, such as a
 // list that has a key twice. It comes with code 500 and without a reason.
@@ -111,46 +112,7 @@ type failure struct {
 	id      identity
 	status  metav1.Status // without one if the API server did not answer
 	message string
-	causes  []metav1.StatusCause
-}
-
-type class struct {
-	reason  Reason
-	is      func(failure) bool
-	message func(failure) string
-}
-
-// classes tell failures apart; the first that fits counts, and the last fits all.
-var classes = []class{
-	{ReasonKindMissing, failure.isUnservedKind, func(f failure) string {
-		return fmt.Sprintf("the cluster does not serve %s %s; install the API that provides it, or disable the option that needs it", f.id.apiVersion(), f.id.gvk.Kind)
-	}},
-	// Before the status codes, because a webhook may choose any code for its refusal.
-	{ReasonAdmissionDenied, func(f failure) bool { return admissionDenied.MatchString(f.message) }, failure.denial},
-	{ReasonConflict, func(f failure) bool { return len(f.conflicts()) > 0 }, func(f failure) string {
-		return strings.Join(f.conflicts(), ", ") + "; remove the field there, or set the same value in both"
-	}},
-	{ReasonNamespaceTerminating, failure.isMissingNamespace, func(f failure) string {
-		return fmt.Sprintf("namespace %s is being deleted or does not exist", f.id.key.Namespace)
-	}},
-	{ReasonStale, failure.isStale, func(failure) string { return "it has changed since it was read; retrying" }},
-	{ReasonQuotaExceeded, func(f failure) bool { return strings.Contains(f.message, "exceeded quota") }, func(f failure) string {
-		return after(quotaUsed.ReplaceAllString(f.message, ""), "is forbidden: ") + "; raise the quota or request less"
-	}},
-	{ReasonAPIUnavailable, failure.isOwnerKindUnknown, func(failure) string {
-		return "the API server does not know the kind of the owner yet; retrying"
-	}},
-	{ReasonForbidden, func(f failure) bool { return apierrors.IsForbidden(f.error) && accessDenied.MatchString(f.message) }, func(f failure) string {
-		return f.message + "; grant the manager's service account this permission"
-	}},
-	// By an admission plugin, such as LimitRanger.
-	{ReasonAdmissionDenied, func(f failure) bool { return apierrors.IsForbidden(f.error) }, failure.denial},
-	{ReasonImmutableField, failure.isImmutable, func(f failure) string {
-		return f.problems() + "; restore the previous value, or delete the object so that it is recreated"
-	}},
-	{ReasonInvalid, failure.isInvalid, failure.problems},
-	{ReasonAPIUnavailable, failure.isUnavailable, failure.unavailability},
-	{ReasonFailed, func(failure) bool { return true }, failure.Error},
+	details metav1.StatusDetails
 }
 
 // classify turns an error of the API server into an [*Error].
@@ -163,57 +125,70 @@ func classify(id identity, err error) error {
 	if errors.As(err, &api) {
 		f.status = api.Status()
 		f.message = strings.TrimSpace(f.status.Message)
-		f.causes = ptr.Deref(f.status.Details, metav1.StatusDetails{}).Causes
+		f.details = ptr.Deref(f.status.Details, metav1.StatusDetails{})
 	}
-	class := classes[slices.IndexFunc(classes, func(c class) bool { return c.is(f) })]
+	reason, message := f.classify()
 	transient := []Reason{ReasonNamespaceTerminating, ReasonStale, ReasonAPIUnavailable}
-	return &Error{Reason: class.reason, Object: id.String(), Message: class.message(f), Transient: slices.Contains(transient, class.reason), cause: err}
+	return &Error{Reason: reason, Object: id.String(), Message: message, Transient: slices.Contains(transient, reason), cause: err}
 }
 
-// isUnservedKind tells the 404 of a kind that is not served from those of namespaces and objects.
-func (f failure) isUnservedKind() bool {
-	return meta.IsNoMatchError(f.error) ||
-		apierrors.IsNotFound(f.error) && strings.Contains(f.Error(), "the server could not find the requested resource")
+// classify tells failures apart; the first case that fits counts.
+func (f failure) classify() (Reason, string) {
+	switch err := f.error; {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err) && strings.Contains(err.Error(), unserved):
+		return ReasonKindMissing, fmt.Sprintf("the cluster does not serve %s %s; install the API that provides it, or disable "+
+			"the option that needs it", f.id.apiVersion(), f.id.gvk.Kind)
+	// Before the status codes, because a webhook may choose any code for its refusal.
+	case admissionDenied.MatchString(f.message):
+		return ReasonAdmissionDenied, f.denial()
+	case len(f.conflicts()) > 0:
+		return ReasonConflict, strings.Join(f.conflicts(), ", ") + "; remove the field there, or set the same value in both"
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause),
+		apierrors.IsNotFound(err) && f.details.Kind == "namespaces":
+		return ReasonNamespaceTerminating, fmt.Sprintf("namespace %s is being deleted or does not exist", f.id.key.Namespace)
+	case f.isStale():
+		return ReasonStale, "it has changed since it was read; retrying"
+	case strings.Contains(f.message, "exceeded quota"):
+		refusal := after(quotaUsed.ReplaceAllString(f.message, ""), "is forbidden: ")
+		return ReasonQuotaExceeded, refusal + "; raise the quota or request less"
+	// The admission plugin that checks owner references has a discovery of its own, which lags behind a new CRD.
+	case strings.Contains(f.message, "cannot set blockOwnerDeletion") && strings.Contains(f.message, "RESTMapping"):
+		return ReasonAPIUnavailable, "the API server does not know the kind of the owner yet; retrying"
+	case apierrors.IsForbidden(err):
+		return f.classifyForbidden()
+	case slices.ContainsFunc(f.details.Causes, func(c metav1.StatusCause) bool { return immutable.MatchString(c.Message) }):
+		return ReasonImmutableField, f.problems() + "; restore the previous value, or delete the object so that it is recreated"
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), strings.HasPrefix(f.message, malformed):
+		return ReasonInvalid, f.problems()
+	// Without a status, it is no answer of the API server at all.
+	case f.status.Status == "", apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsTooManyRequests(err),
+		apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err), apierrors.IsUnexpectedServerError(err):
+		return ReasonAPIUnavailable, f.unavailability()
+	default:
+		return ReasonFailed, f.Error()
+	}
 }
 
-func (f failure) isMissingNamespace() bool {
-	return apierrors.HasStatusCause(f.error, corev1.NamespaceTerminatingCause) ||
-		apierrors.IsNotFound(f.error) && ptr.Deref(f.status.Details, metav1.StatusDetails{}).Kind == "namespaces"
-}
-
-// isOwnerKindUnknown: the admission plugin that checks owner references has a discovery of its own, which is
-// updated some time after a CRD was installed or upgraded.
-func (f failure) isOwnerKindUnknown() bool {
-	return strings.Contains(f.message, "cannot set blockOwnerDeletion") && strings.Contains(f.message, "RESTMapping")
+// classifyForbidden tells a missing permission from an admission plugin that refuses, such as LimitRanger.
+func (f failure) classifyForbidden() (Reason, string) {
+	if accessDenied.MatchString(f.message) {
+		return ReasonForbidden, f.message + "; grant the manager's service account this permission"
+	}
+	return ReasonAdmissionDenied, f.denial()
 }
 
 // isStale: the object existed when it was read. If another object has the name now, the API server
 // answers that the UID is immutable; the object may also have got another controller.
 func (f failure) isStale() bool {
 	return apierrors.IsConflict(f.error) || apierrors.IsNotFound(f.error) ||
-		slices.ContainsFunc(f.causes, func(c metav1.StatusCause) bool {
+		slices.ContainsFunc(f.details.Causes, func(c metav1.StatusCause) bool {
 			return c.Field == "metadata.uid" || strings.Contains(c.Message, "Only one reference can have Controller set to true")
 		})
 }
 
-func (f failure) isInvalid() bool {
-	return apierrors.IsInvalid(f.error) || apierrors.IsBadRequest(f.error) || strings.HasPrefix(f.message, malformed)
-}
-
-func (f failure) isImmutable() bool {
-	return slices.ContainsFunc(f.causes, func(c metav1.StatusCause) bool { return immutable.MatchString(c.Message) })
-}
-
-// isUnavailable is also true for what is no answer of the API server at all.
-func (f failure) isUnavailable() bool {
-	err := f.error
-	return f.status.Status == "" || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
-		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err)
-}
-
 // conflicts are the fields that other managers hold.
 func (f failure) conflicts() (held []string) {
-	for _, cause := range f.causes {
+	for _, cause := range f.details.Causes {
 		if cause.Type == metav1.CauseTypeFieldManagerConflict {
 			held = append(held, cause.Field+" is managed by "+conflictManager.FindString(cause.Message))
 		}
@@ -234,7 +209,7 @@ func (f failure) unavailability() string {
 
 func (f failure) problems() string {
 	var found []string
-	for _, cause := range f.causes {
+	for _, cause := range f.details.Causes {
 		found = append(found, strings.TrimSpace(cause.Field+": "+shorten(cause.Message)))
 	}
 	switch {
