@@ -177,7 +177,7 @@ func TestPlanReaderListsEachKindOnce(t *testing.T) {
 	reader := &planReader{api: server, fleet: true}
 	for range 2 {
 		var list corev1.ConfigMapList
-		owned, err := ssa.Owned(t.Context(), reader, owner, &list)
+		owned, err := ssa.OwnedIn(t.Context(), reader, owner, owner.GetNamespace(), &list)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(owned).To(HaveLen(1))
 		g.Expect(reader.List(t.Context(), &list, client.MatchingLabels{"name": "b"}, client.InNamespace("shop"))).To(Succeed())

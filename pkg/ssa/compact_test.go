@@ -149,6 +149,6 @@ func (brokenReader) Get(context.Context, client.ObjectKey, client.Object, ...cli
 }
 
 func TestOwnedFailsIfTheNamesakeCannotBeRead(t *testing.T) {
-	_, err := Owned(context.Background(), brokenReader{}, &metav1.ObjectMeta{Name: "web", UID: "u"}, &corev1.ConfigMapList{})
+	_, err := OwnedIn(context.Background(), brokenReader{}, &metav1.ObjectMeta{Name: "web", UID: "u"}, "", &corev1.ConfigMapList{})
 	NewWithT(t).Expect(err).To(MatchError("reading what web controls: no cache"))
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // ControllerIndex is the cache index under which objects are found by the UID of their
-// controller. Add it with [IndexController] for every kind that [Owned] lists.
+// controller. Add it with [IndexController] for every kind that [OwnedIn] lists.
 const ControllerIndex = "metadata.controller.uid"
 
 // IndexController adds the [ControllerIndex] for the object's kind to a cache. An object with the name of its
@@ -29,15 +29,9 @@ func IndexController(ctx context.Context, indexer client.FieldIndexer, object cl
 	})
 }
 
-// Owned lists the objects of a kind that owner controls in its own namespace, or for a cluster-scoped owner of a
-// cluster-scoped kind, as [OwnedIn] does.
-func Owned(ctx context.Context, reader client.Reader, owner metav1.Object, list client.ObjectList) ([]client.Object, error) {
-	return OwnedIn(ctx, reader, owner, owner.GetNamespace(), list)
-}
-
-// OwnedIn lists the objects of a kind that owner controls in a namespace, from the cache. The list is filled in, except with the
-// object that has the owner's name; its kind must have the [ControllerIndex]. The objects are the cache's own:
-// only read them.
+// OwnedIn lists the objects of a kind that owner controls in a namespace, which is empty for a cluster-scoped kind,
+// from the cache. The list is filled in, except with the object that has the owner's name; its kind must have the
+// [ControllerIndex]. The objects are the cache's own: only read them.
 func OwnedIn(ctx context.Context, reader client.Reader, owner metav1.Object, namespace string, list client.ObjectList) ([]client.Object, error) {
 	err := reader.List(ctx, list,
 		client.InNamespace(namespace),

@@ -195,7 +195,7 @@ func TestOwnedListsWhatTheOwnerControls(t *testing.T) {
 				g.Expect(server.Create(context.Background(), object)).To(Succeed())
 			}
 
-			found, err := Owned(context.Background(), server.Cache(), &metav1.ObjectMeta{Namespace: "n", Name: "owner", UID: "o"}, &corev1.ConfigMapList{})
+			found, err := OwnedIn(context.Background(), server.Cache(), &metav1.ObjectMeta{Namespace: "n", Name: "owner", UID: "o"}, "n", &corev1.ConfigMapList{})
 
 			g.Expect(err).NotTo(HaveOccurred())
 			want := []any{HaveField("Name", "c"), HaveField("Name", "d")}
@@ -217,13 +217,13 @@ func (u unindexed) List(ctx context.Context, list client.ObjectList, _ ...client
 func TestOwnedListsTheNamesakeOnce(t *testing.T) {
 	g, server := NewWithT(t), newServer()
 	g.Expect(server.Create(context.Background(), owned("owner", "o"))).To(Succeed())
-	found, err := Owned(context.Background(), unindexed{server}, &metav1.ObjectMeta{Namespace: "n", Name: "owner", UID: "o"}, &corev1.ConfigMapList{})
+	found, err := OwnedIn(context.Background(), unindexed{server}, &metav1.ObjectMeta{Namespace: "n", Name: "owner", UID: "o"}, "n", &corev1.ConfigMapList{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(found).To(HaveLen(1))
 }
 
 func TestOwnedFailsIfItCannotList(t *testing.T) {
 	server := ssatest.NewServer(clientgoscheme.Scheme, ssatest.Options{Intercept: func(ssatest.Call) error { return errors.New("no cache") }})
-	_, err := Owned(context.Background(), server, &metav1.ObjectMeta{Name: "web", UID: "u"}, &corev1.ConfigMapList{})
+	_, err := OwnedIn(context.Background(), server, &metav1.ObjectMeta{Name: "web", UID: "u"}, "", &corev1.ConfigMapList{})
 	NewWithT(t).Expect(err).To(MatchError("listing what web controls: no cache"))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/value"
 )
@@ -230,66 +231,44 @@ func finalizerPath(finalizer string) fieldPath {
 	return fieldpath.MakePathOrDie("metadata", "finalizers", value.NewValueInterface(finalizer))
 }
 
-// siblings is true if both paths are of the same field of items of the same list.
-func siblings(p, other fieldPath) bool {
-	list := len(p) - 2
-	return len(other) == len(p) && p[:list].Equals(other[:list])
-}
-
 func pathSet(paths ...fieldPath) *fieldSet { return fieldpath.NewSet(paths...) }
 
 // lookup finds the value at the path in a decoded JSON document.
-func lookup(at any, p fieldPath) (any, bool) {
+func lookup(at any, p fieldPath) (v any, found bool) {
 	for _, pe := range p {
-		next, ok := step(at, pe)
-		if !ok {
+		found = false
+		switch in := at.(type) {
+		case map[string]any:
+			if pe.FieldName != nil {
+				at, found = in[*pe.FieldName]
+			}
+		case []any:
+			if i := indexOf(in, pe); i >= 0 {
+				at, found = in[i], true
+			}
+		}
+		if !found {
 			return nil, false
 		}
-		at = next
 	}
 	return at, true
 }
 
-func step(at any, pe fieldpath.PathElement) (any, bool) {
-	switch in := at.(type) {
+// without removes the value at the path from a decoded JSON document, in place. A list that gets shorter is another
+// value of the field that holds it.
+func without(document map[string]any, p fieldPath) {
+	last := len(p) - 1
+	parent, _ := lookup(document, p[:last])
+	switch in := parent.(type) {
 	case map[string]any:
-		if pe.FieldName != nil {
-			v, ok := in[*pe.FieldName]
-			return v, ok
-		}
+		delete(in, ptr.Deref(p[last].FieldName, ""))
 	case []any:
-		if i := indexOf(in, pe); i >= 0 {
-			return in[i], true
+		holder, _ := lookup(document, p[:last-1])
+		if fields, ok := holder.(map[string]any); ok && indexOf(in, p[last]) >= 0 {
+			i := indexOf(in, p[last])
+			fields[*p[last-1].FieldName] = slices.Delete(in, i, i+1)
 		}
 	}
-	return nil, false
-}
-
-// without removes the value at the path from a decoded JSON document, in place. It returns the
-// document, because a list that gets shorter is another value.
-func without(at any, p fieldPath) any {
-	next, ok := step(at, p[0])
-	if !ok {
-		return at
-	}
-	last := len(p) == 1
-	if !last {
-		next = without(next, p[1:])
-	}
-	switch in := at.(type) {
-	case map[string]any:
-		in[*p[0].FieldName] = next
-		if last {
-			delete(in, *p[0].FieldName)
-		}
-	case []any:
-		i := indexOf(in, p[0])
-		in[i] = next
-		if last {
-			return slices.Delete(in, i, i+1)
-		}
-	}
-	return at
 }
 
 // indexOf finds an item of a list. A key field that the item leaves out matches: the schema may

@@ -44,7 +44,7 @@ func (i indexed) List(ctx context.Context, list client.ObjectList, opts ...clien
 // prune deletes what the owner controls and keep does not name.
 func (s *scenario) prune(keep ...string) []string {
 	owner := &metav1.ObjectMeta{Namespace: s.namespace, Name: s.owner.Name, UID: s.owner.UID}
-	owned, err := ssa.Owned(s, indexed{api}, owner, &corev1.ConfigMapList{})
+	owned, err := ssa.OwnedIn(s, indexed{api}, owner, owner.GetNamespace(), &corev1.ConfigMapList{})
 	s.ExpectWithOffset(1, err).NotTo(HaveOccurred())
 	var names []string
 	for _, object := range owned {

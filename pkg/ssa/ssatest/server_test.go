@@ -271,7 +271,9 @@ func TestCacheListsByIndex(t *testing.T) {
 	for _, c := range []*corev1.ConfigMap{mine, configMap("unmanaged", nil)} {
 		g.Expect(server.Create(ctx, c)).To(Succeed())
 	}
-	owned := func() ([]client.Object, error) { return ssa.Owned(ctx, server.Cache(), owner, &corev1.ConfigMapList{}) }
+	owned := func() ([]client.Object, error) {
+		return ssa.OwnedIn(ctx, server.Cache(), owner, owner.GetNamespace(), &corev1.ConfigMapList{})
+	}
 	_, err := owned()
 	g.Expect(err).To(MatchError(ContainSubstring("Index with name field:" + ssa.ControllerIndex + " does not exist")))
 
