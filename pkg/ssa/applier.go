@@ -33,14 +33,12 @@ const attempts = 3
 type Options struct {
 	// Client writes. Its Scheme must know the Go types of everything that is applied.
 	Client client.Client
-	// Reader reads past the cache, after a write met an object that the cache did not show.
-	// Optional; Client is used without it.
+	// Reader reads past the cache, after a write met an object that the cache did not show. Client is used without it.
 	Reader client.Reader
 	// FieldManager is the stable name under which everything is applied.
 	FieldManager string
-	// TypeConverters know the schemas of kinds outside k8s.io/api; they are the functions NewTypeConverter that are
-	// generated beside the apply configurations, and are called, with the scheme of the client, when a schema is first
-	// needed. A kind without one may cost one more apply after a restart.
+	// TypeConverters know the schemas of kinds outside k8s.io/api: the functions NewTypeConverter that are generated
+	// beside the apply configurations. They are called, with the scheme of the client, when a schema is first needed.
 	TypeConverters []func(*runtime.Scheme) managedfields.TypeConverter
 	// FormerManagers are names under which earlier versions of the same operator wrote by Update.
 	// The first write transfers their fields to FieldManager. FieldManager is always one of them.
@@ -84,8 +82,8 @@ func New(o Options) (*Applier, error) {
 	return a, nil
 }
 
-// DryRun returns an Applier that decides in the same way and changes nothing: it sends what it
-// sends as a dry run, so that results include defaulting, admission and refusals.
+// DryRun returns an Applier that decides in the same way and sends dry runs, so that results include defaulting,
+// admission and refusals. Where other managers must lose fields first, the result is that of the decision.
 func (a *Applier) DryRun() *Applier {
 	dry := *a
 	dry.dryRun, dry.client = true, client.NewDryRunClient(a.client)
@@ -122,15 +120,12 @@ type target struct {
 	manager     string
 	raw         []byte
 	owner       types.UID
-	// answer is what the API server is expected to record: its last answer, if it answered this configuration, or
-	// else what the schema gives.
+	// answer is what the API server is expected to record: its last answer to this configuration, or what the schema gives.
 	answer
 
-	// What follows is computed by [Applier.complete]: the digests suffice to find that nothing has changed.
-
-	// tree is the configuration as decoded JSON.
-	tree map[string]any
-	// schemaFields are those that the schema gives.
+	// What [Applier.complete] computes: the configuration as decoded JSON, and the fields by the schema. The digests
+	// suffice to find that nothing has changed.
+	tree         map[string]any
 	schemaFields string
 }
 
@@ -139,7 +134,7 @@ func (t *target) expect(recorded string) {
 	t.fields, t.fieldsDigest = recorded, digestOf([]byte(recorded))
 }
 
-// answerKey finds the answer of the API server. There is one for each object, so the key is small, too.
+// answerKey is small: there is one for each object.
 func (t target) answerKey() digest {
 	return digestOf([]byte(strings.Join([]string{t.id.apiVersion(), t.id.gvk.Kind, t.id.key.Namespace, t.id.key.Name, t.subresource}, "\x00")))
 }
@@ -195,7 +190,7 @@ func (a *Applier) prepare(desired Configuration, owner *metav1.OwnerReference, s
 	return t, err
 }
 
-// complete decodes the configuration, and computes the fields by the schema if the API server has not answered others.
+// complete decodes the configuration, and computes the fields that the API server has not answered.
 func (a *Applier) complete(t *target) (err error) {
 	if t.tree != nil {
 		return nil
@@ -216,21 +211,17 @@ func (a *Applier) complete(t *target) (err error) {
 	return nil
 }
 
-// maxAnswers bounds the cache of answers. What it does not hold is found from the object itself, or by
-// one apply that changes nothing.
+// maxAnswers bounds a cache. What it does not hold is found from the object, or by one apply that changes nothing.
 const maxAnswers = 1 << 17
 
-// answer is what the API server answered to the last apply. It makes the quiet check cheap, and holds
-// the recorded fields where the schema gives others. There is one for each object, so it is small.
+// answer is what the API server answered to the last apply. It makes the quiet check cheap.
 type answer struct {
 	config digest
-	// fieldsDigest is that of the applier's entry as the server recorded it for config, and fields is the entry
-	// itself, if the schema gives another one.
+	// fieldsDigest is that of the applier's entry as the server recorded it for config, and fields, in the cache, is
+	// the entry itself if the schema gives another one.
 	fieldsDigest digest
 	fields       string
-	// version is a digest of the UID and the resourceVersion of the object whose status was found unchanged
-	// under config.
-	version digest
+	version      digest // of the object whose status was found unchanged under config
 }
 
 // versionOf identifies one version of one object.

@@ -15,10 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Configuration is a typed apply configuration: a pointer to a struct that embeds
-// metav1ac.TypeMetaApplyConfiguration and *metav1ac.ObjectMetaApplyConfiguration, as those of
-// k8s.io/client-go/applyconfigurations and those of the generators do. A type of your own needs
-// no more than the two embedded structs and a method IsApplyConfiguration.
+// Configuration is a typed apply configuration: a pointer to a struct that embeds metav1ac.TypeMetaApplyConfiguration
+// and *metav1ac.ObjectMetaApplyConfiguration, as those of client-go and of the generators do.
 type Configuration interface {
 	runtime.ApplyConfiguration
 	GetName() *string
@@ -37,8 +35,7 @@ type statusConfiguration[S any] struct {
 func (statusConfiguration[S]) IsApplyConfiguration() {}
 
 // StatusOf builds the configuration that [Applier.ApplyStatus] takes, for kinds without generated
-// apply configurations. All that the status serializes to becomes managed, so fields that it leaves
-// unset should have omitempty.
+// apply configurations. Fields that the status leaves unset should have omitempty, or else they become managed.
 func StatusOf[S any](object client.Object, kind schema.GroupVersionKind, status S) Configuration {
 	c := &statusConfiguration[S]{ObjectMetaApplyConfiguration: metav1ac.ObjectMeta().WithName(object.GetName()), Status: status}
 	c.WithKind(kind.Kind).WithAPIVersion(kind.GroupVersion().String())
@@ -86,8 +83,7 @@ func identityOf(c Configuration) (identity, *metav1ac.ObjectMetaApplyConfigurati
 	return identity{gvk: gv.WithKind(kind), key: types.NamespacedName{Namespace: ptr.Deref(c.GetNamespace(), ""), Name: name}}, meta, nil
 }
 
-// metadataOf returns the metadata of a configuration, and creates it if it does not exist.
-// Configurations embed it under this name and have no common interface for it.
+// metadataOf finds or creates the metadata. Configurations embed it under this name, without a common interface.
 func metadataOf(c Configuration) (*metav1ac.ObjectMetaApplyConfiguration, error) {
 	field := reflect.ValueOf(c).Elem().FieldByName("ObjectMetaApplyConfiguration")
 	if !field.IsValid() || field.Type() != reflect.TypeFor[*metav1ac.ObjectMetaApplyConfiguration]() {
@@ -100,8 +96,7 @@ func metadataOf(c Configuration) (*metav1ac.ObjectMetaApplyConfiguration, error)
 	return meta, nil
 }
 
-// setController makes owner the controller in the configuration's owner references, in place.
-// An object has one controller at most, so a configuration that names another is refused.
+// setController makes owner the controller, in place. An object has at most one, so another is refused.
 func setController(meta *metav1ac.ObjectMetaApplyConfiguration, owner metav1.OwnerReference) error {
 	if owner.UID == "" {
 		return errors.New("the owner has no UID: it must have been read from the API server")

@@ -11,52 +11,41 @@ import (
 // Action is what an apply did, or would do.
 type Action string
 
+// The actions of applies and deletes.
 const (
-	// ActionNone: the API server would leave the object unchanged, so nothing is sent.
-	ActionNone Action = "None"
-	// ActionCreate: the object does not exist.
-	ActionCreate Action = "Create"
-	// ActionUpdate: the configuration has changed.
-	ActionUpdate Action = "Update"
-	// ActionCorrect: another manager has changed managed fields, and they are reverted.
-	ActionCorrect Action = "Correct"
-	// ActionAdopt: an object that no controller owned is adopted.
-	ActionAdopt Action = "Adopt"
-	// ActionReport: managed fields have drifted, and the policy is to leave them.
-	ActionReport Action = "Report"
-	// ActionDelete: the object is deleted.
-	ActionDelete Action = "Delete"
+	ActionNone    Action = "None"    // the API server would leave the object unchanged, so nothing is sent
+	ActionCreate  Action = "Create"  // the object does not exist
+	ActionUpdate  Action = "Update"  // the configuration has changed
+	ActionCorrect Action = "Correct" // another manager has changed managed fields, and they are reverted
+	ActionAdopt   Action = "Adopt"   // an object that no controller owned is adopted
+	ActionReport  Action = "Report"  // managed fields have drifted, and the policy is to leave them
+	ActionDelete  Action = "Delete"  // the object is deleted
 )
 
 // Request describes one object to apply.
 type Request struct {
-	// Desired is what the object should be. With an Owner, its owner references are completed in
-	// place; nothing else is changed. It must not hold a status: see [Applier.ApplyStatus].
+	// Desired is what the object should be, without a status (see [Applier.ApplyStatus]). With an Owner, its owner
+	// references are completed in place; nothing else is changed.
 	Desired Configuration
-	// Live is the object as the caller's cache shows it, or nil if it shows none.
-	// It is only read.
+	// Live is the object as the caller's cache shows it, or nil if it shows none. It is only read.
 	Live client.Object
-	// Owner is the controller of the object: the object is then written with force, and never
-	// touched if another controller owns it. Nil is for objects that are shared: those are written
-	// without force, and a field that another manager holds is a conflict.
+	// Owner is the controller of the object: it is written with force, and never if another controller owns it. Nil is
+	// for shared objects: those are written without force, and a field that another manager holds is a conflict.
 	Owner *metav1.OwnerReference
 	// Adoption says what to do with an existing object that no controller owns.
 	Adoption AdoptionPolicy
 	// Drift says what to do about managed fields that another manager has changed.
 	Drift DriftPolicy
-	// Redact edits what a drift quotes before anything reports it. Optional; values of a Secret are never
-	// quoted.
+	// Redact edits what a drift quotes, before it is reported. Optional; values of a Secret are never quoted.
 	Redact func(*Drift)
-	// HandOver lists fields, such as spec.replicas, that keep their live value when Desired no
-	// longer has them. Without it the API server resets a field that its last manager drops.
+	// HandOver lists fields, such as spec.replicas, that keep their live value when Desired no longer has them. The API
+	// server resets others when their last manager drops them.
 	HandOver []string
-	// RemoveFields lists fields that the API server refuses beside Desired, such as
-	// spec.strategy.rollingUpdate beside the strategy Recreate. Those that Desired does not have
-	// are removed with the next write, whoever set them.
+	// RemoveFields lists fields that the API server refuses beside Desired, such as spec.strategy.rollingUpdate beside
+	// Recreate. Those that Desired does not have are removed with the next write, whoever set them.
 	RemoveFields []string
-	// UniqueFields lists fields of list items that no two items may share, such as spec.ports.name.
-	// An item that is not in Desired and shares the field with one that is, such as a port whose
-	// number was edited, is removed with the next write.
+	// UniqueFields lists fields of list items that no two items may share, such as spec.ports.name. An item that shares
+	// it with a desired one, such as a port whose number was edited, is removed with the next write.
 	UniqueFields []string
 }
 
@@ -72,8 +61,7 @@ type Decision struct {
 	evidence evidence
 	// leave lists the fields that the apply must not contain, under ReportDrift.
 	leave []fieldPath
-	// reclaim are fields that were applied, that other managers have taken, and that are no longer
-	// desired: they have to be managed again to be removed.
+	// reclaim are applied fields that others have taken and that are no longer desired: managed again, they are removed.
 	reclaim *fieldSet
 	// managedFields are those that the object needs before the apply.
 	managedFields managedFields
@@ -86,11 +74,10 @@ func (d Decision) Writes() bool {
 	return d.Action != ActionNone && d.Action != ActionReport
 }
 
-// Decide finds what to do about a request. It reads nothing and sends nothing: the decision follows
-// from the configuration, the live object, the policies, and the API server's last answer. It
-// fails with an [*Error] if the object must not be written, and with another error if the request
-// itself is malformed. For a compact object that is not as desired, it fails with an error for which
-// [IsStale] is true: read the object past the cache and decide again.
+// Decide finds what to do about a request, and neither reads nor sends: the decision follows from the request and the
+// API server's last answer. It fails with an [*Error] if the object must not be written, and with another error if the
+// request is malformed. For a compact object that is not as desired, it fails with an error for which [IsStale] is
+// true: read the object past the cache and decide again.
 func (a *Applier) Decide(req Request) (Decision, error) {
 	t, err := a.prepare(req.Desired, req.Owner, "")
 	if err != nil {
@@ -128,13 +115,11 @@ type evidence struct {
 	entry  *metav1.ManagedFieldsEntry
 	record record
 
-	// What follows is parsed only if the object exists and is not as desired.
-
-	// expected are the fields that the server records for the target, and held those that it holds.
+	// What follows is parsed only if the object exists and is not as desired: the fields that the server records for
+	// the target and those that it holds, all managed fields, and the object as decoded JSON.
 	expected, held *fieldSet
 	managed        managedFields
-	// liveTree is the object as decoded JSON.
-	liveTree map[string]any
+	liveTree       map[string]any
 }
 
 func evidenceOf(t target, live client.Object) evidence {
@@ -160,10 +145,8 @@ func (e *evidence) parse() (err error) {
 	return err
 }
 
-// decide rests on the bookkeeping of the API server alone: an object is as desired if and only if
-// its record names the desired configuration, and the server still holds the fields of that
-// configuration for the applier. It compares no values, so defaults, normalized quantities and
-// webhooks that rewrite fields do not matter.
+// decide rests on the bookkeeping of the API server alone: an object is as desired if and only if its record names the
+// desired configuration, and the server still holds the fields of that configuration for the applier.
 func decide(e evidence, req Request) (Decision, error) {
 	d := Decision{Request: req, evidence: e, reclaim: &fieldSet{}}
 	if e.live == nil {
@@ -212,8 +195,8 @@ func (d *Decision) decideDrift() {
 	}
 	switch {
 	case d.Request.Drift != ReportDrift || e.entry == nil:
-		// Managed fields that were wiped are restored under either policy: without them drift cannot
-		// be detected. Fields of shared objects, and those handed over, stay with who took them.
+		// Wiped managed fields are restored under either policy: without them drift cannot be detected.
+		// Fields of shared objects, and those handed over, stay with who took them.
 		if d.Request.Owner != nil {
 			d.reclaim = dropped.RecursiveDifference(pathSet(parseFieldPaths(d.Request.HandOver)...))
 		}
@@ -238,13 +221,11 @@ func configIsApplied(e evidence) bool {
 	return e.record.config == e.target.config && e.record.owner == e.target.owner
 }
 
-// ownsRecord: the API server holds the record for the applier. A record that it does not hold was
-// written by another client, such as one that copied it from another object.
+// ownsRecord: the applier wrote the record, and not another client that copied it from another object.
 func ownsRecord(e evidence) bool { return e.held.Has(e.target.recordPath()) }
 
-// lostFields compares what was applied last with what the server still holds for the applier. Lost
-// fields are still desired; dropped ones are not. A field that is new in the configuration is
-// neither.
+// lostFields compares what was applied last with what the server still holds for the applier. Lost fields are still
+// desired; dropped ones are not. A field that is new in the configuration is neither.
 func lostFields(e evidence) (lost []fieldPath, dropped *fieldSet) {
 	applied, known := appliedFields(e)
 	record := pathSet(e.target.recordPath())
@@ -261,8 +242,7 @@ func lostFields(e evidence) (lost []fieldPath, dropped *fieldSet) {
 	return tops(gone.Intersection(e.expected)), gone.Difference(e.expected)
 }
 
-// appliedFields is what was applied last. That is not known if the record was edited or removed, as
-// `kubectl replace` does.
+// appliedFields is what was applied last. It is unknown if the record was edited, or removed as by `kubectl replace`.
 func appliedFields(e evidence) (*fieldSet, bool) {
 	switch {
 	case configIsApplied(e):

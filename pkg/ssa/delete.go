@@ -13,12 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ControllerIndex is the cache index under which objects are found by the UID of their
-// controller. Add it with [IndexController] for every kind that [OwnedIn] lists.
+// ControllerIndex finds objects by the UID of their controller. See [IndexController].
 const ControllerIndex = "metadata.controller.uid"
 
-// IndexController adds the [ControllerIndex] for the object's kind to a cache. An object with the name of its
-// controller needs no index, which would take more memory than most objects.
+// IndexController adds the [ControllerIndex] to a cache, for a kind that [OwnedIn] lists. An object with the name of
+// its controller is found without it, because an index takes more memory than most objects.
 func IndexController(ctx context.Context, indexer client.FieldIndexer, object client.Object) error {
 	return indexer.IndexField(ctx, object, ControllerIndex, func(o client.Object) []string {
 		controller := metav1.GetControllerOfNoCopy(o)
@@ -30,8 +29,8 @@ func IndexController(ctx context.Context, indexer client.FieldIndexer, object cl
 }
 
 // OwnedIn lists the objects of a kind that owner controls in a namespace, which is empty for a cluster-scoped kind,
-// from the cache. The list is filled in, except with the object that has the owner's name; its kind must have the
-// [ControllerIndex]. The objects are the cache's own: only read them.
+// from a cache that has the [ControllerIndex]. The list is filled in, except with the object that has the owner's name.
+// The objects are the cache's own: only read them.
 func OwnedIn(ctx context.Context, reader client.Reader, owner metav1.Object, namespace string, list client.ObjectList) ([]client.Object, error) {
 	err := reader.List(ctx, list,
 		client.InNamespace(namespace),
@@ -85,10 +84,10 @@ func itemOf(list client.ObjectList) (client.Object, error) {
 	return object, nil
 }
 
-// Delete deletes live, if it is still the object that the caller read and still controlled by owner:
-// the request carries its UID and resourceVersion. It does not wait for the object to be gone, and says
-// whether it is: with foreground propagation that is when all its dependents are, otherwise when it has
-// no finalizers. It is no error if the object is gone or being deleted already.
+// Delete deletes live, if it is still the object that the caller read and still controlled by owner: the request
+// carries its UID and resourceVersion. It says whether the object is gone by now, and does not wait for that: its
+// finalizers, or its dependents under another propagation than Background, may keep it. It is no error if the object is
+// gone or being deleted already.
 func (a *Applier) Delete(ctx context.Context, live client.Object, owner metav1.OwnerReference, propagation metav1.DeletionPropagation) (gone bool, err error) {
 	id, err := a.identify(live)
 	if err != nil {

@@ -9,10 +9,8 @@
 //		Owner:   &owner,     // ssa.ControllerReference(shop, gvk)
 //	})
 //
-// [Applier.Apply] is a loop of two steps, which an engine calls itself: [Applier.Decide] is a
-// function of the configuration, the live object and the policies, and [Applier.Execute] sends.
-// [Applier.DryRun] decides in the same way and sends dry runs. Where fields have to be removed from
-// other managers first, its result is that of the decision.
+// [Applier.Apply] is a loop of [Applier.Decide], a function of the configuration, the live object and the policies,
+// and [Applier.Execute], which sends. An engine calls the two itself. [Applier.DryRun] sends dry runs instead.
 //
 // # Quiet
 //
@@ -23,31 +21,24 @@
 // manager, and the applier's entry in metadata.managedFields with the one that this configuration
 // gives: a field leaves the entry when another manager changes or removes it, and in no other way.
 //
-// What the entry should be is in the API server's last answer, or after a restart follows from the
-// kind's schema. A kind whose schema is unknown (see [Options.TypeConverters]) may cost one apply
-// that changes nothing. The record also holds the owner's UID, which proves whose the object is if its
-// owner reference is removed, and the applied fields. It counts only where managedFields says that the
-// applier wrote it.
-//
-// In a cache, [Compact] replaces what is only compared by a digest.
+// What the entry should be is in the API server's last answer, or follows from the kind's schema. A kind without one
+// (see [Options.TypeConverters]) may cost one apply that changes nothing after a restart. The record also holds the
+// applied fields, and the owner's UID. It counts only where managedFields says that the applier wrote it.
 //
 // # Ownership and drift
 //
-// With [Request.Owner], the object is written with force, its owner reference is added, and an object
-// of another controller is never written. Without, the object is shared: it is written without
-// force, and a field that another manager holds with another value is a conflict. UIDs decide. An
-// apply to an existing object carries its UID, one that creates carries a resourceVersion that no
-// object has, and a patch of managed fields or a delete carries the resourceVersion. So a stale
-// cache leads to an error for which [IsStale] is true, and never to a write to another object.
+// With [Request.Owner], the object is written with force, its owner reference is added, and an object of another
+// controller is never written. Without, the object is shared: a field that another manager holds with another value
+// is a conflict. UIDs decide. An apply to an existing object carries its UID, one that creates a resourceVersion that
+// no object has, and a patch of managed fields or a delete the resourceVersion. So a stale cache leads to an error for
+// which [IsStale] is true, and never to a write to another object.
 //
-// A [Drift] is a managed field that another manager has changed or removed. It is told apart from
-// a change of the configuration, and both can happen at once. The record and wiped managed fields
-// are restored under either drift policy.
+// A [Drift] is a managed field that another manager has changed or removed. The configuration may have changed at the
+// same time. The record and wiped managed fields are restored under either drift policy.
 //
-// The API server removes a field that the last configuration had and this one does not, if no other
-// manager holds it. To make that so, the applier takes over what earlier writers hold by Update
-// ([Options.FormerManagers], and objects that it adopts), dropped fields that others have changed, and structs
-// that others hold and that lose their last field.
+// The API server removes a field that the last configuration had and this one does not, if no other manager holds it.
+// To make that so, the applier takes over what earlier writers hold by Update ([Options.FormerManagers], and objects
+// that it adopts), dropped fields that others have changed, and structs that others hold and that lose their last field.
 //
 // # Your own kinds
 //
@@ -62,9 +53,8 @@
 //
 //	func (WidgetApplyConfiguration) IsApplyConfiguration() {}
 //
-// For a status alone, [StatusOf] needs no type at all. An unstructured object is no Configuration: its
-// getters return strings, so that a missing name and an empty one are the same, and answers are decoded
-// into the Go type that the scheme has for the kind.
+// For a status alone, [StatusOf] needs no type at all. An unstructured object is no Configuration: a missing name and
+// an empty one are the same to it, and answers are decoded into the Go type that the scheme has for the kind.
 //
 // The package ssatest is an in-memory API server for tests of code that uses this package.
 package ssa

@@ -13,21 +13,16 @@ import (
 
 // Drift is one managed field that another field manager has changed or removed.
 type Drift struct {
-	// Path is the field in the notation of the API server's conflict messages,
-	// such as .spec.template.spec.containers[name="web"].image.
+	// Path reads as in the API server's conflict messages: .spec.template.spec.containers[name="web"].image.
 	Path string
-	// Manager is the field manager that holds the field now. It is empty where the API server
-	// records none: it does not record who removed a field or wiped the managed fields, and it
-	// records a field by its name in the version of the API in which it was written.
+	// Manager is the field manager that holds the field now. It is empty where the API server records none, as for who
+	// removed a field or wiped the managed fields, or records it under its name in another version of the API.
 	Manager string
-	// Operation and Subresource say how the manager wrote it: by Update or Apply, and through
-	// which subresource (such as scale), if any.
+	// Operation and Subresource (such as scale) say how the manager wrote it.
 	Operation   metav1.ManagedFieldsOperationType
 	Subresource string
-	// Desired is the desired value, as compact JSON.
-	Desired string
-	// Actual is the value that the live object holds, as compact JSON; empty if it was removed.
-	Actual string
+	// Desired and Actual are the values as compact JSON. Actual is empty if the field was removed.
+	Desired, Actual string
 }
 
 // String reads like "kubectl-edit changed .spec.replicas from 3 to 5".
@@ -52,8 +47,8 @@ const redacted = `"(redacted)"`
 // managedFieldsPath is the path of the drift that a wipe of all managed fields is.
 var managedFieldsPath = makeFieldPath("metadata", "managedFields")
 
-// describeDrift keeps the lost fields whose live value differs from the desired one, and describes
-// them. Where another manager has restored the value, only the ownership is lost.
+// describeDrift keeps and describes the lost fields whose live value differs from the desired one. Where another manager
+// has restored the value, only the ownership is lost.
 func describeDrift(e evidence, lost []fieldPath) (differ []fieldPath, drifts []Drift) {
 	others, secret := e.managed.except(e.target.entry()), e.target.id.gvk.Kind == "Secret"
 	for _, path := range lost {
@@ -77,10 +72,9 @@ func describeDrift(e evidence, lost []fieldPath) (differ []fieldPath, drifts []D
 	return differ, drifts
 }
 
-// takerOf is the entry of the manager that took the field. An Update records a field only if it
-// changes its value, and takes it from every other manager then. So among several that hold the field
-// the one that holds it by Update has changed it, and the others have applied the same value since. If
-// all of them apply it, the bookkeeping does not tell: the one that wrote last is as good a guess as any.
+// takerOf is the entry of the manager that took the field. An Update records a field only if it changes its value, and
+// takes it from all others then. So among several that hold the field, the one that holds it by Update has changed it,
+// and the others agreed. If all of them apply it, the bookkeeping does not tell: the last is as good a guess as any.
 func (m managedFields) takerOf(path fieldPath, apiVersion string) *managedEntry {
 	var holders []managedEntry
 	for _, e := range m.entries {

@@ -19,48 +19,29 @@ type Reason string
 
 // The reasons with which an apply fails. Each is a value that a condition can show.
 const (
-	// ReasonConflict: another manager holds a field of a shared object, with another value.
-	ReasonConflict Reason = "Conflict"
-	// ReasonNotOwned: an object of the name exists, no controller owns it, and the adoption policy is Never.
-	ReasonNotOwned Reason = "NotOwned"
-	// ReasonOwnedByAnother: an object of the name exists and another controller owns it.
-	ReasonOwnedByAnother Reason = "OwnedByAnother"
-	// ReasonImmutableField: the change is one that the kind does not allow on an existing object.
-	ReasonImmutableField Reason = "ImmutableField"
-	// ReasonQuotaExceeded: a ResourceQuota refuses the write.
-	ReasonQuotaExceeded Reason = "QuotaExceeded"
-	// ReasonAdmissionDenied: an admission webhook, policy or plugin refuses the write.
-	ReasonAdmissionDenied Reason = "AdmissionDenied"
-	// ReasonInvalid: the API server finds a value invalid.
-	ReasonInvalid Reason = "Invalid"
-	// ReasonForbidden: the manager's service account lacks a permission.
-	ReasonForbidden Reason = "Forbidden"
-	// ReasonKindMissing: the API server does not serve the kind.
-	ReasonKindMissing Reason = "KindMissing"
-	// ReasonNamespaceTerminating: the namespace is being deleted or does not exist.
-	ReasonNamespaceTerminating Reason = "NamespaceTerminating"
-	// ReasonAPIUnavailable: the API server or a webhook did not respond, asked to retry later, or does not know the kind
-	// of the owner yet.
-	ReasonAPIUnavailable Reason = "APIUnavailable"
-	// ReasonStale: the object changed between the read and the write; a fresh read helps.
-	ReasonStale Reason = "Stale"
-	// ReasonTerminating: the object is being deleted; once it is gone it can be recreated.
-	ReasonTerminating Reason = "Terminating"
-	// ReasonFailed: any other error.
-	ReasonFailed Reason = "Failed"
+	ReasonConflict             Reason = "Conflict"             // another manager holds a field of a shared object
+	ReasonNotOwned             Reason = "NotOwned"             // it exists without a controller, and the policy is AdoptNever
+	ReasonOwnedByAnother       Reason = "OwnedByAnother"       // it exists and another controller owns it
+	ReasonImmutableField       Reason = "ImmutableField"       // the kind does not allow the change on an existing object
+	ReasonQuotaExceeded        Reason = "QuotaExceeded"        // a ResourceQuota refuses the write
+	ReasonAdmissionDenied      Reason = "AdmissionDenied"      // an admission webhook, policy or plugin refuses the write
+	ReasonInvalid              Reason = "Invalid"              // the API server finds a value invalid
+	ReasonForbidden            Reason = "Forbidden"            // the manager's service account lacks a permission
+	ReasonKindMissing          Reason = "KindMissing"          // the API server does not serve the kind
+	ReasonNamespaceTerminating Reason = "NamespaceTerminating" // the namespace is being deleted or does not exist
+	ReasonAPIUnavailable       Reason = "APIUnavailable"       // no response yet, or the kind of the owner is not known yet
+	ReasonStale                Reason = "Stale"                // it changed since it was read; a fresh read helps
+	ReasonTerminating          Reason = "Terminating"          // it is being deleted; once gone it can be recreated
+	ReasonFailed               Reason = "Failed"               // any other error
 )
 
-// Error is why an object could not be applied, and what to do about it. Match it with errors.As; the
-// API server's own error is wrapped.
+// Error is why an object could not be applied, and what to do about it. It wraps the API server's own error.
 type Error struct {
 	Reason Reason
-	// Object is the kind and name of what was applied.
-	Object string
-	// Message says what is wrong and what to do. It holds no counter, time or generated name, so
-	// that it is the same from try to try.
-	Message string
-	// Transient is true if retrying helps, without any change by a person.
-	Transient bool
+	Object string // the kind and name of what was applied
+	// Message says what is wrong and what to do. Without counters, times and generated names, it is the same each try.
+	Message   string
+	Transient bool // retrying helps, without any change by a person
 	cause     error
 }
 
@@ -79,8 +60,7 @@ func (e *Error) Permanent() bool {
 	return slices.Contains(permanent, e.Reason) && !e.Transient
 }
 
-// IsStale is true if the write failed because the object has changed since it was read. It helps to
-// read it again.
+// IsStale is true if the write failed because the object has changed since it was read. It helps to read it again.
 func IsStale(err error) bool {
 	typed, ok := errors.AsType[*Error](err)
 	return ok && typed.Reason == ReasonStale
@@ -136,8 +116,8 @@ func classify(id identity, err error) error {
 func (f failure) classify() (Reason, string) {
 	switch err := f.error; {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err) && strings.Contains(err.Error(), unserved):
-		return ReasonKindMissing, fmt.Sprintf("the cluster does not serve %s %s; install the API that provides it, or disable "+
-			"the option that needs it", f.id.apiVersion(), f.id.gvk.Kind)
+		return ReasonKindMissing, fmt.Sprintf("the cluster does not serve %s %s; install the API that provides it, "+
+			"or disable the option that needs it", f.id.apiVersion(), f.id.gvk.Kind)
 	// Before the status codes, because a webhook may choose any code for its refusal.
 	case admissionDenied.MatchString(f.message):
 		return ReasonAdmissionDenied, f.denial()
@@ -177,8 +157,8 @@ func (f failure) classifyForbidden() (Reason, string) {
 	return ReasonAdmissionDenied, f.denial()
 }
 
-// isStale: the object existed when it was read. If another object has the name now, the API server
-// answers that the UID is immutable; the object may also have got another controller.
+// isStale: the object existed when it was read. If another object has the name now, the API server answers that the UID
+// is immutable; the object may also have got another controller.
 func (f failure) isStale() bool {
 	return apierrors.IsConflict(f.error) || apierrors.IsNotFound(f.error) ||
 		slices.ContainsFunc(f.details.Causes, func(c metav1.StatusCause) bool {
@@ -222,8 +202,7 @@ func (f failure) problems() string {
 	}
 }
 
-// maxMessage bounds what one cause may add to a condition, in bytes: the API server quotes whole
-// objects in some of them.
+// maxMessage bounds what one cause may add to a condition, in bytes: some quote whole objects.
 const maxMessage = 512
 
 func shorten(s string) string {

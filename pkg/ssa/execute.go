@@ -15,8 +15,7 @@ import (
 // Result is what an apply did.
 type Result struct {
 	Action Action
-	// Live is the object after the call, as the API server answered; the Live of the request if
-	// nothing was sent. It belongs to the caller.
+	// Live is the object as the API server answered, or the Live of the request if nothing was sent.
 	Live client.Object
 	// Drifts are the managed fields that other managers had changed: reverted, unless Left.
 	Drifts []Drift
@@ -24,10 +23,9 @@ type Result struct {
 	Left bool
 }
 
-// Execute carries out a decision. It sends nothing for ActionNone and ActionReport, and otherwise
-// at most one write that brings the managed fields in order and one apply. If the object is not
-// the one decided on, it fails with an error for which [IsStale] is true: read the object past the
-// cache and decide again.
+// Execute carries out a decision: nothing for ActionNone and ActionReport, and otherwise at most one write that brings
+// the managed fields in order and one apply. If the object is not the one decided on, it fails with an error for which
+// [IsStale] is true: read the object past the cache and decide again.
 func (a *Applier) Execute(ctx context.Context, d Decision) (result Result, err error) {
 	t := d.evidence.target
 	result = Result{Action: d.Action, Live: d.Request.Live, Drifts: d.Drifts, Left: d.Left}
@@ -78,13 +76,11 @@ func (a *Applier) changedNothing(e evidence, recorded target, applied client.Obj
 	return applied.GetResourceVersion() == e.live.GetResourceVersion()
 }
 
-// neverExisting is a resourceVersion that no object has: etcd's first revision is spent before
-// the first object is written. The API server compares a resourceVersion on update and ignores
-// it on create, so an apply that carries this one creates or fails, and never updates.
+// neverExisting is a resourceVersion that no object has: etcd's first revision is spent before the first object is
+// written. The API server ignores it on create, so an apply that carries it creates or fails, and never updates.
 const neverExisting = "1"
 
-// body is what the apply sends. One that creates carries a resourceVersion that no object has, and
-// one that updates the UID of the object that was decided on.
+// body is what the apply sends.
 func (d Decision) body(live client.Object) *unstructured.Unstructured {
 	t := d.evidence.target
 	body := t.body(record{config: t.config, owner: t.owner, packed: pack(t.fields)}.String())
@@ -99,8 +95,8 @@ func (d Decision) body(live client.Object) *unstructured.Unstructured {
 	return body
 }
 
-// send is the only place that sends an apply. The configuration is sent as a patch, because
-// client.Apply decodes the answer into the configuration, which has no managed fields.
+// send is the only place that sends an apply. It sends a patch, because client.Apply decodes the answer into the
+// configuration, which has no managed fields.
 func (a *Applier) send(ctx context.Context, id identity, body *unstructured.Unstructured, force bool, subresource string) (client.Object, error) {
 	raw, err := body.MarshalJSON()
 	if err != nil {
@@ -131,14 +127,12 @@ func (a *Applier) patch(ctx context.Context, id identity, patch client.Patch, op
 	return live, nil
 }
 
-// migrationSuffix names the field manager of the patches that change managed fields. To the server
-// such a patch is an Update, and where an Update appears to change a field that it only repeats
-// (as in the metrics of autoscalers that hold quantities), under the applier's own name the field
-// would pass from its Apply entry to an Update entry, and back with every write.
+// migrationSuffix names the field manager of the patches that change managed fields. To the server such a patch is an
+// Update, which may appear to change a field that it only repeats (quantities in the metrics of autoscalers). Under the
+// applier's own name, the field would pass from its Apply entry to an Update entry, and back with every write.
 const migrationSuffix = "-migration"
 
-// replaceManagedFields returns live with these managed fields. The patch is bound to the
-// resourceVersion of live. If they are unchanged, and in a dry run, it sends nothing.
+// replaceManagedFields returns live with these managed fields. If they are unchanged, and in a dry run, it sends nothing.
 func (a *Applier) replaceManagedFields(ctx context.Context, id identity, live client.Object, m managedFields) (client.Object, error) {
 	entries, err := m.encode()
 	if err != nil || entries == nil || a.dryRun {

@@ -10,9 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// CheckFieldPath checks a path of [Request.HandOver], [Request.RemoveFields] or
-// [Request.UniqueFields], such as spec.template.spec.containers.ports.name, against the JSON tags
-// of the object's Go type. The error names the element that does not exist.
+// CheckFieldPath checks a path of [Request.HandOver], [Request.RemoveFields] or [Request.UniqueFields] against the JSON
+// tags of the object's Go type. The error names the element that does not exist.
 func CheckFieldPath(object client.Object, path string) error {
 	at, elements := reflect.TypeOf(object), strings.Split(strings.TrimPrefix(path, "."), ".")
 	for i, element := range elements {

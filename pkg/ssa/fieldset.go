@@ -15,24 +15,20 @@ import (
 
 // This file is the only one that knows structured-merge-diff v4. The Kubernetes libraries use v6
 // of it; what crosses between the two is the JSON of FieldsV1, which both write byte for byte alike.
+type (
+	fieldSet  = fieldpath.Set  // never changed once it is built
+	fieldPath = fieldpath.Path // prints as in the API server's conflict messages
+)
 
-// fieldSet is a set of field paths, as managedFields records them. The sets of this package are
-// never changed once they are built.
-type fieldSet = fieldpath.Set
-
-// fieldPath is one member of a fieldSet. It prints in the notation of the API server's conflict
-// messages, such as .spec.template.spec.containers[name="web"].image.
-type fieldPath = fieldpath.Path
-
-// serverOwned are the paths that the API server never records for an applier.
-// It follows stripMetaManager in k8s.io/apimachinery/pkg/util/managedfields/internal.
+// serverOwned are the paths that the API server never records for an applier. It follows stripMetaManager in
+// k8s.io/apimachinery/pkg/util/managedfields/internal.
 var serverOwned = pathSet(makeFieldPath("apiVersion"), makeFieldPath("kind"), makeFieldPath("metadata"),
 	makeFieldPath("metadata", "name"), makeFieldPath("metadata", "namespace"), makeFieldPath("metadata", "creationTimestamp"),
 	makeFieldPath("metadata", "selfLink"), makeFieldPath("metadata", "uid"), makeFieldPath("metadata", "clusterName"),
 	makeFieldPath("metadata", "generation"), makeFieldPath("metadata", "managedFields"), makeFieldPath("metadata", "resourceVersion"))
 
-// maxNesting bounds the field sets that other clients write, because what is done with them takes time
-// with the square of their depth. The deepest schemas of Kubernetes have some twenty levels.
+// maxNesting bounds the field sets that other clients write, because they take time with the square of their depth. The
+// deepest schemas of Kubernetes have some twenty levels.
 const maxNesting = 128
 
 // parseFields reads the JSON of a FieldsV1; no bytes are the empty set.
@@ -62,8 +58,7 @@ func nesting(raw []byte) (deepest int) {
 	return deepest
 }
 
-// entryFields reads the field set of one entry of managedFields. One that no schema gives holds nothing,
-// so that it cannot keep the applier from its work.
+// entryFields reads the field set of an entry. One that no schema gives counts as empty, so that it cannot stop the applier.
 func entryFields(entry *metav1.ManagedFieldsEntry) (*fieldSet, error) {
 	if entry == nil || nesting(entry.FieldsV1.GetRawBytes()) > maxNesting {
 		return &fieldSet{}, nil
@@ -90,8 +85,7 @@ func filter(s *fieldSet, keep func(fieldPath) bool) *fieldSet {
 	return kept
 }
 
-// tops lists the members that have no ancestor among the members: a removed list item is one
-// path, not one for each of its fields.
+// tops lists the members that have no ancestor among the members: a removed list item is one path.
 func tops(s *fieldSet) []fieldPath {
 	var found []fieldPath
 	s.Iterate(func(p fieldPath) {
@@ -105,8 +99,8 @@ func tops(s *fieldSet) []fieldPath {
 // holds says whether the set contains the path or something below it.
 func holds(s *fieldSet, p fieldPath) bool { return s.Has(p) || !below(s, p).Empty() }
 
-// holdsAbove says whether the set contains something that the path lies within. In sets of the
-// same schema that is only the marker of a list item or a map, which is no claim to what is in it.
+// holdsAbove says whether the set contains something that the path lies within. In sets of the same schema that is only
+// the marker of a list item or a map, which is no claim to what is in it.
 func holdsAbove(s *fieldSet, p fieldPath) bool {
 	for i := 1; i < len(p); i++ {
 		if s.Has(p[:i]) {
@@ -153,10 +147,9 @@ func claimTo(v any, at fieldPath) *fieldSet {
 	return claim
 }
 
-// dependentOn are the fields of the set that must go for the owner of the other set to be able to drop
-// what it owns: the same fields, those inside its list items, and those in structs that it owns a part
-// of. The last, often only defaults, would keep a struct without the fields that it needs. The structs
-// are those below spec, not spec itself; keys of maps and items of lists are independent of each other.
+// dependentOn are the fields of the set that must go for the owner of the other set to be able to drop what it owns: the
+// same fields, those inside its list items, and those in structs below spec that it owns a part of. The last, often
+// only defaults, would keep a struct without the fields that it needs. Keys of maps and items of lists are independent.
 func dependentOn(s, owned *fieldSet, fieldsAtEnd func(fieldPath) int) *fieldSet {
 	const top = 2
 	return filter(s, func(p fieldPath) bool {
@@ -170,8 +163,8 @@ func dependentOn(s, owned *fieldSet, fieldsAtEnd func(fieldPath) int) *fieldSet 
 	})
 }
 
-// sameValues is true if stored has the values that desired has at the leaves of the set. An empty struct
-// or list is a leaf as well, to which other managers may have added something.
+// sameValues is true if stored has the values that desired has at the leaves of the set. To an empty struct or list,
+// other managers may have added something.
 func sameValues(s *fieldSet, desired, stored map[string]any) bool {
 	return filter(s.Leaves(), func(p fieldPath) bool {
 		want, _ := lookup(desired, p)
@@ -188,8 +181,8 @@ func isEmptyContainer(v any) bool {
 	return (kind == reflect.Map || kind == reflect.Slice) && reflect.ValueOf(v).Len() == 0
 }
 
-// withoutEmptied drops the markers of structs, maps and items that held something before and hold
-// nothing now: a claim to an empty struct would keep it when its fields are removed.
+// withoutEmptied drops the markers of what held something before and holds nothing now: a claim to an empty struct would
+// keep it when its fields are removed.
 func withoutEmptied(s, before *fieldSet) *fieldSet {
 	kept := filter(s, func(p fieldPath) bool { return below(before, p).Empty() || !below(s, p).Empty() })
 	if kept.Equals(s) {
@@ -254,8 +247,7 @@ func lookup(at any, p fieldPath) (v any, found bool) {
 	return at, true
 }
 
-// without removes the value at the path from a decoded JSON document, in place. A list that gets shorter is another
-// value of the field that holds it.
+// without removes the value at the path from a decoded JSON document, in place.
 func without(document map[string]any, p fieldPath) {
 	last := len(p) - 1
 	parent, _ := lookup(document, p[:last])
@@ -271,8 +263,8 @@ func without(document map[string]any, p fieldPath) {
 	}
 }
 
-// indexOf finds an item of a list. A key field that the item leaves out matches: the schema may
-// default it (a port's protocol), and a configuration holds no defaults.
+// indexOf finds an item of a list. A key field that the item leaves out matches: the schema may default it (a port's
+// protocol), and a configuration holds no defaults.
 func indexOf(list []any, pe fieldpath.PathElement) int {
 	if pe.Index != nil && *pe.Index < len(list) {
 		return *pe.Index

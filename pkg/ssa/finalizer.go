@@ -9,11 +9,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// EnsureFinalizer adds the finalizer to live, by an apply that holds the finalizers of the field
-// manager and nothing else, and returns the object as it is then. It sends nothing if the finalizer
-// exists, whoever added it, unless the field manager holds fields in another version of the API: those
-// move to this version, so that no write to the object has to convert them. It is for objects of which
-// the Applier applies nothing but finalizers and status.
+// EnsureFinalizer adds the finalizer to live, by an apply that holds the finalizers of the field manager and nothing
+// else, and returns the object as it is then. It sends nothing if the finalizer exists, whoever added it, unless the
+// field manager holds fields in another version of the API: those move to this version, so that no write has to convert
+// them. It is for objects of which the Applier applies nothing but finalizers and status.
 func (a *Applier) EnsureFinalizer(ctx context.Context, live client.Object, finalizer string) (client.Object, error) {
 	id, err := a.identify(live)
 	if err != nil {
@@ -23,7 +22,7 @@ func (a *Applier) EnsureFinalizer(ctx context.Context, live client.Object, final
 	if exists && (entry == nil || entry.APIVersion == id.apiVersion()) {
 		return live, nil
 	}
-	return a.applyFinalizers(ctx, live, func(held []string) []string {
+	return a.applyFinalizers(ctx, id, live, func(held []string) []string {
 		if exists {
 			return held
 		}
@@ -31,9 +30,8 @@ func (a *Applier) EnsureFinalizer(ctx context.Context, live client.Object, final
 	})
 }
 
-// RemoveFinalizer removes the finalizer from live, whoever added it: another manager holds the
-// finalizers of a restored backup or a copied manifest, and dropping the applier's own claim would
-// leave them, and the object, permanently.
+// RemoveFinalizer removes the finalizer from live, whoever added it: another manager holds the finalizers of a restored
+// backup or a copied manifest, which would keep the object forever.
 func (a *Applier) RemoveFinalizer(ctx context.Context, live client.Object, finalizer string) error {
 	if !slices.Contains(live.GetFinalizers(), finalizer) {
 		return nil
@@ -50,19 +48,14 @@ func (a *Applier) RemoveFinalizer(ctx context.Context, live client.Object, final
 	if live, err = a.replaceManagedFields(ctx, id, live, m); err != nil {
 		return fmt.Errorf("removing the finalizer %s of %s from its other managers: %w", finalizer, id, err)
 	}
-	_, err = a.applyFinalizers(ctx, live, func(held []string) []string {
+	_, err = a.applyFinalizers(ctx, id, live, func(held []string) []string {
 		return slices.DeleteFunc(held, func(f string) bool { return f == finalizer })
 	})
 	return err
 }
 
-// applyFinalizers applies a configuration that holds finalizers and nothing else: those that the Applier has
-// added to live, as edited. The UID keeps it from an object that replaced live under the same name.
-func (a *Applier) applyFinalizers(ctx context.Context, live client.Object, edit func(held []string) []string) (client.Object, error) {
-	id, err := a.identify(live)
-	if err != nil {
-		return nil, err
-	}
+// applyFinalizers applies nothing but the finalizers that the Applier has added to live, as edited.
+func (a *Applier) applyFinalizers(ctx context.Context, id identity, live client.Object, edit func(held []string) []string) (client.Object, error) {
 	managed, err := entryFields(appliedEntry(live, a.manager, ""))
 	if err != nil {
 		return nil, err

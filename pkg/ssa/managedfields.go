@@ -10,13 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// beforeFirstApply is the manager to which the API server assigns every field of an object that
-// had no managed fields when it was first applied to, or that lost them.
-// See k8s.io/apimachinery/pkg/util/managedfields/internal/skipnonapplied.go.
+// beforeFirstApply is the manager to which the API server assigns every field of an object that had no managed fields
+// when it was applied to. See k8s.io/apimachinery/pkg/util/managedfields/internal/skipnonapplied.go.
 const beforeFirstApply = "before-first-apply"
 
-// handOverSuffix names the field manager that holds a field which was handed over, until its new
-// manager writes it.
+// handOverSuffix names the field manager that holds a field which was handed over, until its new manager writes it.
 const handOverSuffix = "-handover"
 
 // managedFields are those of one object. Methods change who holds a field, and never its value.
@@ -92,8 +90,7 @@ func (m managedFields) fields() *fieldSet {
 	return all
 }
 
-// take removes from each entry the fields that from returns for it, with the entry itself if none is
-// left, and returns all that was removed.
+// take removes from each entry the fields that from returns for it, or the entry if none is left, and returns them all.
 func (m *managedFields) take(from func(managedEntry) *fieldSet) *fieldSet {
 	taken := &fieldSet{}
 	var kept []managedEntry
@@ -134,8 +131,7 @@ func (m *managedFields) find(applier metav1.ManagedFieldsEntry) *managedEntry {
 	return &m.entries[i]
 }
 
-// inherit gives an applier what its former managers hold by Update: what is not desired is removed
-// with the next apply.
+// inherit gives an applier what its former managers hold by Update: the next apply removes what is not desired.
 func (m *managedFields) inherit(to metav1.ManagedFieldsEntry, former sets.Set[string]) {
 	m.grant(to, m.take(func(e managedEntry) *fieldSet {
 		if e.updatesBeside(to) && former.Has(e.Manager) {
@@ -145,8 +141,7 @@ func (m *managedFields) inherit(to metav1.ManagedFieldsEntry, former sets.Set[st
 	}))
 }
 
-// seize makes the applier the only manager of the fields, so that an apply without them removes
-// them.
+// seize makes the applier the only manager of the fields, so that an apply without them removes them.
 func (m *managedFields) seize(by metav1.ManagedFieldsEntry, fields *fieldSet) {
 	m.take(func(e managedEntry) *fieldSet {
 		if e.isOf(by) {
@@ -168,16 +163,14 @@ func (e managedEntry) isOf(applier metav1.ManagedFieldsEntry) bool {
 	return e.Operation == metav1.ManagedFieldsOperationApply && e.Manager == applier.Manager && e.Subresource == applier.Subresource
 }
 
-// emptied are the structs, maps and lists that other managers hold, and of which an apply of the wanted fields removes
-// the last content. The API server would keep them as null, which it refuses in a custom resource
-// (kubernetes-sigs/structured-merge-diff#305).
+// emptied are the structs, maps and lists of others that an apply of the wanted fields empties. The API server would
+// keep them as null, which it refuses in a custom resource (kubernetes-sigs/structured-merge-diff#305).
 func (m managedFields) emptied(by metav1.ManagedFieldsEntry, wanted *fieldSet) *fieldSet {
 	left := m.except(by).fields().Union(wanted)
 	return left.Difference(withoutEmptied(left, m.fields())).Difference(wanted)
 }
 
-// handOver adds the fields that are about to be dropped to the entry of a manager of their own, so
-// that they keep their value until their new manager writes them.
+// handOver adds the fields that are about to be dropped to an entry of their own, so that they keep their value.
 func (m *managedFields) handOver(from metav1.ManagedFieldsEntry, wanted *fieldSet, paths []fieldPath) {
 	if entry := m.find(from); entry != nil {
 		dropped := slices.DeleteFunc(paths, func(p fieldPath) bool { return holds(wanted, p) })
@@ -185,8 +178,8 @@ func (m *managedFields) handOver(from metav1.ManagedFieldsEntry, wanted *fieldSe
 	}
 }
 
-// planManagedFields computes the managed fields that the object needs before the apply, so that
-// the apply removes what it no longer contains and keeps what it hands over.
+// planManagedFields computes the managed fields with which the apply removes what it no longer contains, and keeps what
+// it hands over.
 func (a *Applier) planManagedFields(d *Decision) (err error) {
 	e, m, mine := d.evidence, d.evidence.managed, d.evidence.target.entry()
 	if len(m.entries) == 0 && !d.reclaim.Empty() {
@@ -205,8 +198,7 @@ func (a *Applier) planManagedFields(d *Decision) (err error) {
 	return nil
 }
 
-// released are the fields that another manager must not hold by Update any longer, because they would
-// stay when the applier drops them.
+// released are the fields that another manager must not hold by Update, or they stay when the applier drops them.
 func (d Decision) released(other managedEntry) *fieldSet {
 	e, owned := d.evidence, d.evidence.expected.Union(d.reclaim)
 	switch {
@@ -220,9 +212,8 @@ func (d Decision) released(other managedEntry) *fieldSet {
 	return dependentOn(other.set, owned, func(p fieldPath) int { return fieldsAtEnd(e.live, p) })
 }
 
-// attribute returns the entry that the API server would create at the first apply to an object whose
-// managed fields were wiped. Without it, what others have set would be removed together with what
-// is reclaimed.
+// attribute returns the entry that the API server would create at an apply to an object whose managed fields were wiped.
+// Without it, what others have set would be removed together with what is reclaimed.
 func (a *Applier) attribute(e evidence) (managedFields, error) {
 	tree := maps.Clone(e.liveTree)
 	delete(tree, statusSubresource)
@@ -236,8 +227,8 @@ func (a *Applier) attribute(e evidence) (managedFields, error) {
 	return parseManagedFields(&metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{entry}})
 }
 
-// obstacles are the fields that must be seized so that the apply removes them: what the API server
-// refuses beside the configuration, and what others have taken of that which is no longer desired.
+// obstacles are the fields that must be seized so that the apply removes them: what is reclaimed, and what the API server
+// refuses beside the configuration.
 func (d Decision) obstacles() *fieldSet {
 	e, found := d.evidence, d.reclaim
 	for _, path := range parseFieldPaths(d.Request.RemoveFields) {
@@ -257,8 +248,8 @@ func (d Decision) obstacles() *fieldSet {
 	return found
 }
 
-// rivalItems are the list items that are not desired and share the value of the unique field with
-// one that is. An edit of an item's key, such as the number of a port, replaces the item by a rival.
+// rivalItems are the list items that share the value of the unique field with a desired one. An edit of an item's key,
+// such as the number of a port, replaces the item by a rival.
 func rivalItems(e evidence, unique fieldPath) (rivals []fieldPath) {
 	desired := inItems(e.expected, unique)
 	for _, p := range inItems(e.managed.fields(), unique) {

@@ -8,27 +8,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// AdoptionPolicy says what to do with an existing object that the owner of the request does not control. An
-// owner whose users choose the policy has it in spec.adoptionPolicy, which the message of ReasonNotOwned names;
-// one that leaves it empty offers no adoption.
+// AdoptionPolicy says what to do with an existing object that no controller owns. One that another controller owns is
+// never changed. An owner whose users choose the policy has it in spec.adoptionPolicy, which the message of
+// ReasonNotOwned names; one that leaves it empty offers no adoption.
 type AdoptionPolicy string
 
+// The adoption policies.
 const (
-	// AdoptNever does not change such an object and fails with ReasonNotOwned. It is the default.
-	AdoptNever AdoptionPolicy = "Never"
-	// AdoptIfUnowned adopts an object that no controller owns. One that another controller owns is
-	// never changed, whatever the policy.
+	AdoptNever     AdoptionPolicy = "Never" // fail with ReasonNotOwned; the default
 	AdoptIfUnowned AdoptionPolicy = "IfUnowned"
 )
 
 // DriftPolicy says what to do about managed fields that another manager has changed.
 type DriftPolicy string
 
+// The drift policies.
 const (
-	// CorrectDrift reverts them. It is the default.
-	CorrectDrift DriftPolicy = "Correct"
-	// ReportDrift leaves them, and reports them for as long as they differ. A change of the
-	// configuration is applied without the drifted fields.
+	CorrectDrift DriftPolicy = "Correct" // revert them; the default
+	// ReportDrift leaves them, reports them for as long as they differ, and applies changes without them.
 	ReportDrift DriftPolicy = "Report"
 )
 
@@ -37,12 +34,10 @@ func ControllerReference(owner client.Object, gvk schema.GroupVersionKind) metav
 	return *metav1.NewControllerRef(owner, gvk)
 }
 
-// checkOwnership fails with an [*Error] if the object must not be written, and says whether writing
-// it adopts it. UIDs decide.
+// checkOwnership fails with an [*Error] if the object must not be written, and says whether writing it adopts it.
 //
-// An object without a controller is still the owner's if its record names the owner's UID and the
-// API server says that the record is the applier's own field: then the owner reference was
-// removed. A copy of the object made by another client carries the record, but not the entry.
+// An object without a controller is still the owner's if its record names the owner's UID and is the applier's own field:
+// then the owner reference was removed. A copy made by another client carries the record, but not the field.
 func checkOwnership(e evidence, req Request) (adopts bool, err error) {
 	if req.Owner == nil {
 		return false, nil

@@ -12,16 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// record is what the applier writes into an annotation of every object that it applies. It lets
-// any process decide about the object without a request. The annotation is itself an applied field:
-// managedFields shows an edit of it.
+// record is what the applier writes into an annotation of every object, so that any process can decide about the object
+// without a request. The annotation is itself an applied field: managedFields shows an edit of it.
 type record struct {
-	// config tells a change of the configuration from everything else.
-	config digest
-	// owner proves by UID who controls the object if the owner reference was removed.
-	owner types.UID
-	// packed is the FieldsV1 of the configuration, compressed, so that what others have taken since is
-	// known even if the configuration has changed as well, or the managed fields are lost.
+	config digest    // tells a change of the configuration from everything else
+	owner  types.UID // proves who controls the object if the owner reference was removed
+	// packed is the FieldsV1 of the configuration, compressed, so that what others have taken since is known even if the
+	// configuration has changed as well, or the managed fields are lost.
 	packed string
 }
 
@@ -53,8 +50,7 @@ func parseRecord(annotation string) record {
 // maxFields, in bytes, bounds what is unpacked from an annotation, which anyone can edit.
 const maxFields = 1 << 20
 
-// fields unpacks what was applied. A record that does not hold it, because it was edited, is no
-// error.
+// fields unpacks what was applied. A record that does not hold it, because it was edited, is no error.
 func (r record) fields() (*fieldSet, bool) {
 	raw, ok := r.rawFields()
 	if !ok || nesting([]byte(raw)) > maxNesting {
@@ -62,12 +58,6 @@ func (r record) fields() (*fieldSet, bool) {
 	}
 	set, err := parseFields([]byte(raw))
 	return set, err == nil
-}
-
-// inflater is what [flate.NewReader] returns.
-type inflater interface {
-	io.Reader
-	flate.Resetter
 }
 
 // inflaters are reused, because each has a window of 40 KB.
@@ -79,7 +69,10 @@ func (r record) rawFields() (string, bool) {
 	if err != nil || len(compressed) == 0 {
 		return "", false
 	}
-	from, _ := inflaters.Get().(inflater)
+	from, _ := inflaters.Get().(interface {
+		io.Reader
+		flate.Resetter
+	})
 	defer inflaters.Put(from)
 	if err := from.Reset(bytes.NewReader(compressed), nil); err != nil {
 		return "", false
@@ -88,8 +81,7 @@ func (r record) rawFields() (string, bool) {
 	return string(raw), err == nil
 }
 
-// deflaters are reused, because each takes almost a megabyte. Which fields an object has rarely repeats exactly: they
-// contain the UID of its owner.
+// deflaters are reused, because each takes almost a megabyte.
 var deflaters = sync.Pool{New: func() any {
 	w, _ := flate.NewWriter(nil, flate.BestCompression)
 	return w

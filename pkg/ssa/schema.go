@@ -14,9 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// schemas are asked in turn for the schema of a kind. The last one deduces it from the value, as the
-// API server does for kinds without one. Each is built when it is first asked: the generated ones parse all their
-// kinds, and those of Kubernetes take 20 MB for a moment, which a manager without objects need not spend.
+// schemas are asked in turn for the schema of a kind. The last one deduces it from the value, as the API server does for
+// kinds without one. Each is built when it is first asked: those of Kubernetes take 20 MB for a moment.
 type schemas []func() managedfields.TypeConverter
 
 // kubernetesTypes are the schemas of k8s.io/api.
@@ -56,8 +55,7 @@ func (s schemas) fieldsOf(tree map[string]any) (string, error) {
 	return "", fmt.Errorf("typing the configuration: %w", problem)
 }
 
-// fieldsAtEnd counts the last elements of the path that are fields of structs, by the Go type of the
-// object. The rest ends in a list item, in the key of a map, or is empty.
+// fieldsAtEnd counts the last elements of the path that are fields of structs, by the Go type of the object.
 func fieldsAtEnd(object client.Object, p fieldPath) (count int) {
 	at := reflect.TypeOf(object)
 	for _, pe := range p {

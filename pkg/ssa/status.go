@@ -8,12 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ApplyStatus applies a configuration that holds a status to the status subresource of live, and
-// sends nothing if the API server would leave the object unchanged. The write is bound to the
-// version of live: a status computed from an object that has changed since is refused with
-// [ReasonStale].
-//
-// It is for custom resources, whose status the API server stores as it is sent.
+// ApplyStatus applies a configuration that holds a status to the status subresource of live, and sends nothing if the
+// API server would leave the object unchanged. The write is bound to the version of live, and otherwise refused with
+// [ReasonStale]. It is for custom resources, whose status the API server stores as it is sent.
 func (a *Applier) ApplyStatus(ctx context.Context, desired Configuration, live client.Object) (Result, error) {
 	t, err := a.prepare(desired, nil, statusSubresource)
 	if err != nil {
