@@ -135,12 +135,10 @@ func (e *evidence) parse() (err error) {
 	if e.expected, err = parseFields([]byte(e.target.fields)); err != nil {
 		return err
 	}
-	if e.held, err = entryFields(e.entry); err != nil {
-		return err
-	}
 	if e.managed, err = parseManagedFields(e.live); err != nil {
 		return err
 	}
+	e.held = e.managed.entryOf(e.target.entry()).set
 	e.liveTree, err = runtime.DefaultUnstructuredConverter.ToUnstructured(e.live)
 	return err
 }

@@ -46,13 +46,13 @@ func fieldType(at reflect.Type, name string) (next reflect.Type, inStruct, ok bo
 func structFieldType(at reflect.Type, name string) (reflect.Type, bool) {
 	for field := range at.Fields() {
 		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if tag == name && tag != "-" || tag == "" && !field.Anonymous && field.IsExported() && field.Name == name {
-			return field.Type, true
-		}
-		if tag == "" && field.Anonymous {
+		switch {
+		case tag == "" && field.Anonymous:
 			if inlined, _, ok := fieldType(field.Type, name); ok {
 				return inlined, true
 			}
+		case tag == name && tag != "-", tag == "" && field.IsExported() && field.Name == name:
+			return field.Type, true
 		}
 	}
 	return nil, false

@@ -101,27 +101,22 @@ func holds(s *fieldSet, p fieldPath) bool { return s.Has(p) || !below(s, p).Empt
 
 // holdsAbove says whether the set contains something that the path lies within. In sets of the same schema that is only
 // the marker of a list item or a map, which is no claim to what is in it.
-func holdsAbove(s *fieldSet, p fieldPath) bool {
+func holdsAbove(s *fieldSet, p fieldPath) bool { return len(ancestors(s, p)) > 0 }
+
+func ancestors(s *fieldSet, p fieldPath) (members []fieldPath) {
 	for i := 1; i < len(p); i++ {
 		if s.Has(p[:i]) {
-			return true
+			members = append(members, p[:i])
 		}
 	}
-	return false
+	return members
 }
 
 // holdsAtomic says whether the set, at another API version, contains what may be an atomic struct or list there, and
 // the path lies within. A marker is none, if the set contains something in it. Metadata is the same at all versions.
 func holdsAtomic(s *fieldSet, p fieldPath) bool {
-	if makeFieldPath("metadata").Equals(p[:1]) {
-		return false
-	}
-	for i := 1; i < len(p); i++ {
-		if s.Has(p[:i]) && below(s, p[:i]).Empty() {
-			return true
-		}
-	}
-	return false
+	return !makeFieldPath("metadata").Equals(p[:1]) &&
+		slices.ContainsFunc(ancestors(s, p), func(above fieldPath) bool { return below(s, above).Empty() })
 }
 
 // below is the part of the set under the path, relative to it.

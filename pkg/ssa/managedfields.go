@@ -59,13 +59,16 @@ func parseManagedFields(live metav1.Object) (managedFields, error) {
 	return m, nil
 }
 
-// encode returns the entries if they were changed, and else nil.
+// encode returns the entries that hold something if any was changed, and else nil.
 func (m managedFields) encode() ([]metav1.ManagedFieldsEntry, error) {
 	if !m.changed {
 		return nil, nil
 	}
 	entries := make([]metav1.ManagedFieldsEntry, 0, len(m.entries))
 	for _, entry := range m.entries {
+		if entry.set.Empty() {
+			continue
+		}
 		fields, err := fieldsJSON(entry.set)
 		if err != nil {
 			return nil, err
@@ -90,43 +93,33 @@ func (m managedFields) fields() *fieldSet {
 	return all
 }
 
-// take removes from each entry the fields that from returns for it, or the entry if none is left, and returns them all.
+// take removes from each entry the fields that from returns for it, and returns all that was removed.
 func (m *managedFields) take(from func(managedEntry) *fieldSet) *fieldSet {
 	taken := &fieldSet{}
-	var kept []managedEntry
-	for _, entry := range m.entries {
-		fields := entry.set.Intersection(from(entry))
-		if !fields.Empty() {
+	m.entries = slices.Clone(m.entries)
+	for i, entry := range m.entries {
+		if fields := entry.set.Intersection(from(entry)); !fields.Empty() {
 			taken, m.changed = taken.Union(fields), true
-			if entry.set = withoutEmptied(entry.set.Difference(fields), entry.set); entry.set.Empty() {
-				continue
-			}
+			m.entries[i].set = withoutEmptied(entry.set.Difference(fields), entry.set)
 		}
-		kept = append(kept, entry)
 	}
-	m.entries = kept
 	return taken
 }
 
-// grant adds fields to the entry of an applier, and creates the entry if it does not exist.
+// grant adds fields to the entry of an applier.
 func (m *managedFields) grant(to metav1.ManagedFieldsEntry, fields *fieldSet) {
-	if fields.Empty() {
-		return
-	}
-	entry := m.find(to)
-	if entry == nil {
-		m.entries = append(m.entries, managedEntry{to, &fieldSet{}})
-		entry = &m.entries[len(m.entries)-1]
-	}
+	entry := m.entryOf(to)
 	if granted := entry.set.Union(fields); !granted.Equals(entry.set) {
 		entry.set, m.changed = granted, true
 	}
 }
 
-func (m *managedFields) find(applier metav1.ManagedFieldsEntry) *managedEntry {
+// entryOf finds the entry of an applier, or adds an empty one.
+func (m *managedFields) entryOf(applier metav1.ManagedFieldsEntry) *managedEntry {
 	i := slices.IndexFunc(m.entries, func(e managedEntry) bool { return e.isOf(applier) })
 	if i < 0 {
-		return nil
+		i = len(m.entries)
+		m.entries = append(m.entries, managedEntry{applier, &fieldSet{}})
 	}
 	return &m.entries[i]
 }
@@ -172,17 +165,15 @@ func (m managedFields) emptied(by metav1.ManagedFieldsEntry, wanted *fieldSet) *
 
 // handOver adds the fields that are about to be dropped to an entry of their own, so that they keep their value.
 func (m *managedFields) handOver(from metav1.ManagedFieldsEntry, wanted *fieldSet, paths []fieldPath) {
-	if entry := m.find(from); entry != nil {
-		dropped := slices.DeleteFunc(paths, func(p fieldPath) bool { return holds(wanted, p) })
-		m.grant(applyEntry(from.Manager+handOverSuffix, from.APIVersion, ""), within(entry.set, dropped))
-	}
+	dropped := slices.DeleteFunc(paths, func(p fieldPath) bool { return holds(wanted, p) })
+	m.grant(applyEntry(from.Manager+handOverSuffix, from.APIVersion, ""), within(m.entryOf(from).set, dropped))
 }
 
 // planManagedFields computes the managed fields with which the apply removes what it no longer contains, and keeps what
 // it hands over.
 func (a *Applier) planManagedFields(d *Decision) (err error) {
 	e, m, mine := d.evidence, d.evidence.managed, d.evidence.target.entry()
-	if len(m.entries) == 0 && !d.reclaim.Empty() {
+	if len(e.live.GetManagedFields()) == 0 && !d.reclaim.Empty() {
 		if m, err = a.attribute(e); err != nil {
 			return err
 		}
