@@ -60,15 +60,20 @@ func (id identity) String() string {
 	return id.gvk.Kind + " " + id.key.String()
 }
 
-// identityOf checks a configuration, and returns what it is about and its metadata.
+// identityOf checks a configuration, and returns what it is about and its metadata, which it creates if none exists.
 func identityOf(c Configuration) (identity, *metav1ac.ObjectMetaApplyConfiguration, error) {
 	if c == nil || reflect.ValueOf(c).Kind() != reflect.Pointer || reflect.ValueOf(c).IsNil() {
 		return identity{}, nil, errors.New("the apply configuration is nil: build it with its constructor, such as appsv1.Deployment(name, namespace)")
 	}
-	meta, err := metadataOf(c)
-	if err != nil {
-		return identity{}, nil, err
+	// Configurations embed their metadata under this name, without a common interface.
+	field := reflect.ValueOf(c).Elem().FieldByName("ObjectMetaApplyConfiguration")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[*metav1ac.ObjectMetaApplyConfiguration]() {
+		return identity{}, nil, fmt.Errorf("%T does not embed *metav1ac.ObjectMetaApplyConfiguration", c)
 	}
+	if field.IsNil() {
+		field.Set(reflect.ValueOf(metav1ac.ObjectMeta()))
+	}
+	meta, _ := field.Interface().(*metav1ac.ObjectMetaApplyConfiguration)
 	kind, apiVersion, name := ptr.Deref(c.GetKind(), ""), ptr.Deref(c.GetAPIVersion(), ""), ptr.Deref(c.GetName(), "")
 	if kind == "" || apiVersion == "" {
 		return identity{}, nil, fmt.Errorf("the apply configuration %T has no kind or apiVersion: build it with its constructor", c)
@@ -81,19 +86,6 @@ func identityOf(c Configuration) (identity, *metav1ac.ObjectMetaApplyConfigurati
 		return identity{}, nil, fmt.Errorf("parsing the apiVersion of the apply configuration %T: %w", c, err)
 	}
 	return identity{gvk: gv.WithKind(kind), key: types.NamespacedName{Namespace: ptr.Deref(c.GetNamespace(), ""), Name: name}}, meta, nil
-}
-
-// metadataOf finds or creates the metadata. Configurations embed it under this name, without a common interface.
-func metadataOf(c Configuration) (*metav1ac.ObjectMetaApplyConfiguration, error) {
-	field := reflect.ValueOf(c).Elem().FieldByName("ObjectMetaApplyConfiguration")
-	if !field.IsValid() || field.Type() != reflect.TypeFor[*metav1ac.ObjectMetaApplyConfiguration]() {
-		return nil, fmt.Errorf("%T does not embed *metav1ac.ObjectMetaApplyConfiguration", c)
-	}
-	if field.IsNil() {
-		field.Set(reflect.ValueOf(&metav1ac.ObjectMetaApplyConfiguration{}))
-	}
-	meta, _ := field.Interface().(*metav1ac.ObjectMetaApplyConfiguration)
-	return meta, nil
 }
 
 // setController makes owner the controller, in place. An object has at most one, so another is refused.

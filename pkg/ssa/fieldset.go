@@ -186,20 +186,16 @@ func withoutEmptied(s, before *fieldSet) *fieldSet {
 	return withoutEmptied(kept, before) // what held only markers is empty now
 }
 
-// makeFieldPath builds a path of field names.
-func makeFieldPath(names ...string) fieldPath {
-	p := make(fieldPath, 0, len(names))
-	for _, name := range names {
-		p = append(p, fieldpath.PathElement{FieldName: &name})
-	}
-	return p
-}
+// makeFieldPath builds a path of field names, and of values of sets.
+var makeFieldPath = fieldpath.MakePathOrDie
 
 // parseFieldPaths reads paths of field names such as spec.replicas.
 func parseFieldPaths(dotted []string) []fieldPath {
-	paths := make([]fieldPath, 0, len(dotted))
-	for _, d := range dotted {
-		paths = append(paths, makeFieldPath(strings.Split(strings.TrimPrefix(d, "."), ".")...))
+	paths := make([]fieldPath, len(dotted))
+	for i, d := range dotted {
+		for name := range strings.SplitSeq(strings.TrimPrefix(d, "."), ".") {
+			paths[i] = append(paths[i], makeFieldPath(name)...)
+		}
 	}
 	return paths
 }
@@ -216,7 +212,7 @@ func inItems(s *fieldSet, names fieldPath) (found []fieldPath) {
 }
 
 func finalizerPath(finalizer string) fieldPath {
-	return fieldpath.MakePathOrDie("metadata", "finalizers", value.NewValueInterface(finalizer))
+	return makeFieldPath("metadata", "finalizers", value.NewValueInterface(finalizer))
 }
 
 func pathSet(paths ...fieldPath) *fieldSet { return fieldpath.NewSet(paths...) }
