@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"time"
 	"unique"
 
@@ -21,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/lru"
 	"k8s.io/utils/ptr"
@@ -45,7 +45,8 @@ import (
 // writes to a stripped object, it reads it from the API server.
 func strip(cached any) (any, error) {
 	if metadata, ok := cached.(*metav1.PartialObjectMetadata); ok {
-		metadata.ManagedFields, metadata.Annotations, metadata.Labels = nil, nil, nil
+		metadata.ManagedFields, metadata.Annotations, metadata.Labels, metadata.OwnerReferences = nil, nil, nil, nil
+		shareNamespace(metadata)
 		return metadata, nil
 	}
 	object, ok := cached.(client.Object)
@@ -53,10 +54,14 @@ func strip(cached any) (any, error) {
 		return cached, nil
 	}
 	switch object := object.(type) {
-	case *v1beta1.AppService, *v1beta1.MCPServer, *v1beta1.SecureStorage:
-		// kubectl apply stores the manifest a second time.
-		delete(object.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
-		shareFields(object.GetManagedFields())
+	case *v1beta1.AppService:
+		stripOwner(object, &object.Status.Conditions)
+		return object, nil
+	case *v1beta1.MCPServer:
+		stripOwner(object, &object.Status.Conditions)
+		return object, nil
+	case *v1beta1.SecureStorage:
+		stripOwner(object, &object.Status.Conditions)
 		return object, nil
 	case *networkingv1.IngressClass:
 		return object, nil
@@ -126,33 +131,57 @@ func stripChild(child client.Object, fieldManager string) {
 	shareStrings(child)
 }
 
+// stripOwner makes an object of a kind of Fixpoint smaller without changing what its controller reads. The slices are
+// copied, because decoding leaves them with room for more entries.
+func stripOwner(owner client.Object, conditions *[]metav1.Condition) {
+	// kubectl apply stores the manifest a second time.
+	delete(owner.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
+	shareNamespace(owner)
+	entries := slices.Clone(owner.GetManagedFields())
+	for i := range entries {
+		shareEntry(&entries[i])
+	}
+	owner.SetManagedFields(entries)
+	*conditions = slices.Clone(*conditions)
+	for i := range *conditions {
+		condition := &(*conditions)[i]
+		share(&condition.Type)
+		share(&condition.Status)
+		share(&condition.Reason)
+	}
+}
+
 // fieldSets holds the field sets of managed fields that were seen last. Objects of a kind with the same conditions
 // and the same fields in their spec have equal ones.
 var fieldSets = lru.New(256)
 
-// shareFields makes objects share equal field sets. Objects from the cache are copied or only read.
-func shareFields(entries []metav1.ManagedFieldsEntry) {
-	for i := range entries {
-		if entries[i].FieldsV1 == nil {
-			continue
-		}
-		raw := entries[i].FieldsV1.GetRawString()
-		if known, ok := fieldSets.Get(raw); ok {
-			entries[i].FieldsV1, _ = known.(*metav1.FieldsV1)
-			continue
-		}
-		fieldSets.Add(raw, entries[i].FieldsV1)
+// shareEntry makes objects share equal field sets and field managers. Objects from the cache are copied or only read.
+func shareEntry(entry *metav1.ManagedFieldsEntry) {
+	share(&entry.Manager)
+	share(&entry.Operation)
+	share(&entry.APIVersion)
+	share(&entry.FieldsType)
+	share(&entry.Subresource)
+	if entry.FieldsV1 == nil {
+		return
 	}
+	raw := entry.FieldsV1.GetRawString()
+	if known, ok := fieldSets.Get(raw); ok {
+		entry.FieldsV1, _ = known.(*metav1.FieldsV1)
+		return
+	}
+	fieldSets.Add(raw, entry.FieldsV1)
 }
 
-// shareStrings makes children share the strings that they have in common.
+// shareStrings makes children share the strings that they have in common. The UID of an owner is not one of them: as
+// few objects have it, the table of shared strings would take as much memory as the copies.
 func shareStrings(child client.Object) {
-	child.SetNamespace(unique.Make(child.GetNamespace()).Value())
+	shareNamespace(child)
 	owners := child.GetOwnerReferences()
 	for i := range owners {
 		owner := &owners[i]
-		owner.APIVersion, owner.Kind = unique.Make(owner.APIVersion).Value(), unique.Make(owner.Kind).Value()
-		owner.UID = types.UID(unique.Make(string(owner.UID)).Value())
+		share(&owner.APIVersion)
+		share(&owner.Kind)
 		if owner.Name == child.GetName() {
 			owner.Name = child.GetName()
 		}
@@ -161,6 +190,15 @@ func shareStrings(child client.Object) {
 		}
 	}
 }
+
+func shareNamespace(object client.Object) {
+	namespace := object.GetNamespace()
+	share(&namespace)
+	object.SetNamespace(namespace)
+}
+
+// share replaces a string that many objects have by a copy that they share.
+func share[S ~string](s *S) { *s = S(unique.Make(string(*s)).Value()) }
 
 var yes = true
 

@@ -1,8 +1,12 @@
 package controllers
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,6 +29,8 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
+	"github.com/fixpoint-dev/fixpoint/internal/references"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
@@ -248,4 +254,102 @@ func TestStripSharesEqualFieldSets(t *testing.T) {
 	}
 	g.Expect(same.ManagedFields[0].FieldsV1).To(BeIdenticalTo(one.ManagedFields[0].FieldsV1))
 	g.Expect(other.ManagedFields[0].FieldsV1).NotTo(BeIdenticalTo(one.ManagedFields[0].FieldsV1))
+}
+
+// Nothing but the memory changes: what controllers read of an object of a kind of Fixpoint is the same.
+func TestStripSharesStringsOfOwners(t *testing.T) {
+	decoded := func() (metav1.ObjectMeta, []metav1.Condition) {
+		return metav1.ObjectMeta{Namespace: strings.Clone("shop"), ManagedFields: []metav1.ManagedFieldsEntry{{
+				Manager: strings.Clone(appservice.FieldManager), Operation: metav1.ManagedFieldsOperationType(strings.Clone("Apply")),
+				APIVersion: strings.Clone("fixpoint.dev/v1beta1"), FieldsType: strings.Clone("FieldsV1"), Subresource: strings.Clone("status"),
+			}}}, []metav1.Condition{{
+				Type: strings.Clone("Ready"), Status: metav1.ConditionStatus(strings.Clone("True")), Reason: strings.Clone("Ready"), Message: "all phases are ready",
+			}}
+	}
+	kinds := map[string]func() (client.Object, *[]metav1.Condition){
+		"AppService": func() (client.Object, *[]metav1.Condition) {
+			o := &v1beta1.AppService{}
+			o.ObjectMeta, o.Status.Conditions = decoded()
+			return o, &o.Status.Conditions
+		},
+		"MCPServer": func() (client.Object, *[]metav1.Condition) {
+			o := &v1beta1.MCPServer{}
+			o.ObjectMeta, o.Status.Conditions = decoded()
+			return o, &o.Status.Conditions
+		},
+		"SecureStorage": func() (client.Object, *[]metav1.Condition) {
+			o := &v1beta1.SecureStorage{}
+			o.ObjectMeta, o.Status.Conditions = decoded()
+			return o, &o.Status.Conditions
+		},
+	}
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			one, conditions := kind()
+			other, otherConditions := kind()
+			before := one.DeepCopyObject()
+
+			g.Expect(strip(one)).To(Equal(before))
+			g.Expect(strip(other)).To(Equal(before))
+
+			entry, otherEntry := one.GetManagedFields()[0], other.GetManagedFields()[0]
+			condition, otherCondition := (*conditions)[0], (*otherConditions)[0]
+			for what, pair := range map[string][2]string{
+				"namespace":   {one.GetNamespace(), other.GetNamespace()},
+				"manager":     {entry.Manager, otherEntry.Manager},
+				"operation":   {string(entry.Operation), string(otherEntry.Operation)},
+				"apiVersion":  {entry.APIVersion, otherEntry.APIVersion},
+				"fieldsType":  {entry.FieldsType, otherEntry.FieldsType},
+				"subresource": {entry.Subresource, otherEntry.Subresource},
+				"type":        {condition.Type, otherCondition.Type},
+				"status":      {string(condition.Status), string(otherCondition.Status)},
+				"reason":      {condition.Reason, otherCondition.Reason},
+			} {
+				g.Expect(unsafe.StringData(pair[0]) == unsafe.StringData(pair[1])).To(BeTrue(), what)
+			}
+		})
+	}
+}
+
+// cachedMetadata shows the metadata of one object.
+type cachedMetadata struct {
+	client.Reader
+	metadata *metav1.PartialObjectMetadata
+}
+
+func (c cachedMetadata) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	metadata, ok := into.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return fmt.Errorf("%T is not metadata", into)
+	}
+	c.metadata.DeepCopyInto(metadata)
+	return nil
+}
+
+// Every ConfigMap that Fixpoint applies is cached a second time as the metadata of an object that a spec may refer to.
+func TestStripKeepsWhatControllersReadOfMetadata(t *testing.T) {
+	g := NewWithT(t)
+	deletion := metav1.NewTime(time.Unix(1000, 0))
+	whole := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: "web", Namespace: "shop", UID: "uid-1", ResourceVersion: "42", DeletionTimestamp: &deletion, Finalizers: []string{securestorage.SecretFinalizer},
+		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}, OwnerReferences: controlledBy("fixpoint.dev/v1beta1", "AppService"),
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+	}}
+	stripped := whole.DeepCopy()
+
+	g.Expect(strip(stripped)).To(Equal(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: "web", Namespace: "shop", UID: "uid-1", ResourceVersion: "42", DeletionTimestamp: &deletion, Finalizers: []string{securestorage.SecretFinalizer},
+	}}))
+
+	data := ssatest.NewServer(NewScheme(), ssatest.Options{})
+	g.Expect(data.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop"}, Data: map[string]string{"key": "value"}})).To(Succeed())
+	find := func(metadata *metav1.PartialObjectMetadata) references.Finding {
+		reader := &references.Reader{Metadata: cachedMetadata{metadata: metadata}, Data: data}
+		finding, err := reader.Find(t.Context(), "shop", []references.Reference{{Kind: references.ConfigMap, Name: "web", Keys: []string{"key", "other"}, Rolls: true}})
+		g.Expect(err).NotTo(HaveOccurred())
+		return finding
+	}
+	g.Expect(find(stripped)).To(Equal(find(whole)))
+	g.Expect(find(stripped).Missing).To(Equal([]string{"key other of ConfigMap web"}))
 }
