@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -53,7 +53,7 @@ type Applier struct {
 	manager string
 	schemas schemas
 	former  sets.Set[string]
-	answers *lru.Cache // of answer by target.answerKey
+	answers *answers
 	dryRun  bool
 }
 
@@ -74,7 +74,7 @@ func New(o Options) (*Applier, error) {
 		manager: o.FieldManager,
 		schemas: newSchemas(o.Client.Scheme(), o.TypeConverters),
 		former:  sets.New(o.FormerManagers...).Insert(o.FieldManager),
-		answers: lru.New(maxAnswers),
+		answers: &answers{of: map[digest]answer{}},
 	}
 	if a.reader == nil {
 		a.reader = o.Client
@@ -134,7 +134,7 @@ func (t *target) expect(recorded string) {
 	t.fields, t.fieldsDigest = recorded, digestOf([]byte(recorded))
 }
 
-// answerKey is small: there is one for each object.
+// answerKey identifies what is applied: an object, or its status.
 func (t target) answerKey() digest {
 	return digestOf([]byte(strings.Join([]string{t.id.apiVersion(), t.id.gvk.Kind, t.id.key.Namespace, t.id.key.Name, t.subresource}, "\x00")))
 }
@@ -181,8 +181,7 @@ func (a *Applier) prepare(desired Configuration, owner *metav1.OwnerReference, s
 		return target{}, fmt.Errorf("serializing the apply configuration of %s: %w", id, err)
 	}
 	t.config = digestOf(t.raw)
-	found, _ := a.answers.Get(t.answerKey())
-	if known, _ := found.(answer); known.config == t.config {
+	if known := a.answers.get(t.answerKey()); known.config == t.config {
 		t.answer = known
 		return t, nil
 	}
@@ -211,8 +210,33 @@ func (a *Applier) complete(t *target) (err error) {
 	return nil
 }
 
-// maxAnswers bounds a cache. What it does not hold is found from the object, or by one apply that changes nothing.
+// answers are those to the last applies, by answerKey. There is one for each object and each status, so they are kept
+// small. What they do not hold is found from the object, or by one apply that changes nothing.
+type answers struct {
+	mu sync.Mutex
+	of map[digest]answer
+}
+
 const maxAnswers = 1 << 17
+
+func (a *answers) get(key digest) answer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of[key]
+}
+
+// add drops any other answer if there are too many.
+func (a *answers) add(key digest, added answer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.of[key] = added
+	for other := range a.of {
+		if len(a.of) <= maxAnswers {
+			return
+		}
+		delete(a.of, other)
+	}
+}
 
 // answer is what the API server answered to the last apply. It makes the quiet check cheap.
 type answer struct {
@@ -240,7 +264,7 @@ func (a *Applier) remember(t target, live client.Object) {
 	if t.subresource != "" {
 		t.version = versionOf(live)
 	}
-	a.answers.Add(t.answerKey(), t.answer)
+	a.answers.add(t.answerKey(), t.answer)
 }
 
 // newObject is an empty object of the Go type that the scheme has for the kind.

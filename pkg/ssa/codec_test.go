@@ -26,13 +26,34 @@ func TestRecordRoundTrip(t *testing.T) {
 }
 
 func TestRecordOfASharedObjectHasNoOwner(t *testing.T) {
-	r := record{config: "c", packed: "p"}
+	r := record{config: digestOf([]byte("c")), packed: "p"}
 	NewWithT(t).Expect(parseRecord(r.String())).To(Equal(r))
+}
+
+func TestOnlyTheTextOfADigestIsOne(t *testing.T) {
+	c := digestOf([]byte("c"))
+	text := c.String()
+	last := text[:len(text)-1] + "B" // with bits beyond those of a digest
+	for name, edited := range map[string]string{
+		"empty": "", "shorter": text[1:], "longer": text + "AAAA", "not base64": "!" + text[1:], "bits that do not count": last, "a line end": text + "\n",
+	} {
+		NewWithT(t).Expect(parseDigest(edited)).To(BeZero(), name)
+	}
+	NewWithT(t).Expect(parseDigest(text)).To(Equal(c))
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	g := NewWithT(t)
+	known := &answers{of: map[digest]answer{}}
+	for i := range maxAnswers + 2 {
+		known.add(digest{byte(i), byte(i >> 8), byte(i >> 16)}, answer{fields: "{}"})
+	}
+	g.Expect(known.of).To(HaveLen(maxAnswers))
 }
 
 func TestHostileRecordsSayNothing(t *testing.T) {
 	packedOf := func(text string) string {
-		return record{config: "c", packed: pack(text)}.String()
+		return record{config: digestOf([]byte("c")), packed: pack(text)}.String()
 	}
 	for name, text := range map[string]string{
 		"empty":                                "",
@@ -54,7 +75,7 @@ func TestHostileRecordsSayNothing(t *testing.T) {
 
 // FuzzRecord: whatever the annotation holds, reading it neither fails nor takes long.
 func FuzzRecord(f *testing.F) {
-	f.Add(record{config: "c", owner: "o", packed: pack(item)}.String())
+	f.Add(record{config: digestOf([]byte("c")), owner: "o", packed: pack(item)}.String())
 	f.Add("v1///")
 	f.Add("v1/c/o/AAAA")
 	f.Fuzz(func(t *testing.T, text string) {

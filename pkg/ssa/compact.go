@@ -32,7 +32,7 @@ func Compact(cached client.Object, fieldManager string) bool {
 	}
 	sum := compactDigest(entry.APIVersion, digestOf([]byte(fields)), record.config, string(record.owner))
 	cached.SetAnnotations(nil)
-	cached.SetManagedFields([]metav1.ManagedFieldsEntry{{FieldsType: compactFieldsType, FieldsV1: metav1.NewFieldsV1(string(sum))}})
+	cached.SetManagedFields([]metav1.ManagedFieldsEntry{{FieldsType: compactFieldsType, FieldsV1: metav1.NewFieldsV1(sum)}})
 	return true
 }
 
@@ -42,17 +42,18 @@ func IsCompact(object client.Object) bool {
 	return len(entries) == 1 && entries[0].FieldsType == compactFieldsType
 }
 
-func compactDigestOf(compact client.Object) digest {
-	return digest(compact.GetManagedFields()[0].FieldsV1.GetRawString())
+func compactDigestOf(compact client.Object) string {
+	return compact.GetManagedFields()[0].FieldsV1.GetRawString()
 }
 
 // compactDigest is what the digest of an object is that is as desired.
-func (t target) compactDigest() digest {
+func (t target) compactDigest() string {
 	return compactDigest(t.id.apiVersion(), t.fieldsDigest, t.config, string(t.owner))
 }
 
-func compactDigest(apiVersion string, fields, config digest, owner string) digest {
-	return digestOf([]byte(strings.Join([]string{apiVersion, string(fields), string(config), owner}, "\x00")))
+func compactDigest(apiVersion string, fields, config digest, owner string) string {
+	sum := digestOf([]byte(strings.Join([]string{apiVersion, string(fields[:]), string(config[:]), owner}, "\x00")))
+	return string(sum[:])
 }
 
 func compacted(id identity) error {

@@ -22,18 +22,32 @@ type record struct {
 	packed string
 }
 
-// digest is a truncated SHA-256 in URL-safe base64: 128 bits, 22 characters.
-type digest string
+// digest is a truncated SHA-256.
+type digest [16]byte
 
 func digestOf(raw []byte) digest {
 	sum := sha256.Sum256(raw)
-	return digest(base64.RawURLEncoding.EncodeToString(sum[:16]))
+	return digest(sum[:len(digest{})])
+}
+
+// String is the form that parseDigest reads, of 22 characters.
+func (d digest) String() string { return base64.RawURLEncoding.EncodeToString(d[:]) }
+
+// parseDigest returns the digest of nothing for any other text than that of a digest.
+func parseDigest(text string) (d digest) {
+	if raw, err := base64.RawURLEncoding.DecodeString(text); err == nil && len(raw) == len(d) {
+		d = digest(raw)
+	}
+	if d.String() != text {
+		return digest{}
+	}
+	return d
 }
 
 const recordVersion = "v1"
 
 func (r record) String() string {
-	return strings.Join([]string{recordVersion, string(r.config), string(r.owner), r.packed}, "/")
+	return strings.Join([]string{recordVersion, r.config.String(), string(r.owner), r.packed}, "/")
 }
 
 // parseRecord reads a record; anything else than a record of this version is the empty one.
@@ -44,7 +58,7 @@ func parseRecord(annotation string) record {
 	}
 	config, rest, _ := strings.Cut(rest, "/")
 	owner, packed, _ := strings.Cut(rest, "/")
-	return record{config: digest(config), owner: types.UID(owner), packed: packed}
+	return record{config: parseDigest(config), owner: types.UID(owner), packed: packed}
 }
 
 // maxFields, in bytes, bounds what is unpacked from an annotation, which anyone can edit.
