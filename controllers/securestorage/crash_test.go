@@ -61,23 +61,19 @@ func (f *fixture) addVault(name string, spec fakecloud.VaultSpec) {
 
 func TestRecoversFromCrashAtAnyCall(t *testing.T) {
 	for access := range accesses {
-		for after, side := range sides {
-			ended := true
-			for at := 1; ended; at++ {
-				t.Run(fmt.Sprintf("%s/%s call %d", access, side, at), func(t *testing.T) {
-					// given a process that crashes at this call to the cloud or to the API server
-					f := newFixtureFor(t, access)
-					f.crashAt = &crashPoint{at: at, after: after}
-					// when the next process continues
-					f.runUntilReady()
-					ended = f.crashAt == nil
-					// then one account exists, as declared
-					f.Expect(f.created()).To(Equal(1))
-					f.Expect(f.storage.Status.Encryption).To(Equal(v1beta1.EncryptionCustomerKey))
-					f.Expect(f.eventsWith("DriftCorrected")).To(BeZero(), "nothing was changed outside of the controller")
-					f.expectEncryptionReadyIsHonest()
-				})
-			}
+		whole := newFixtureFor(t, access)
+		for _, crash := range whole.crashesUntil(whole.runUntilReady) {
+			t.Run(access+"/"+crash.call, func(t *testing.T) {
+				// given a process that crashes at this call to the cloud or to the API server
+				f := crash.restart(t)
+				// when the next process continues
+				f.runUntilReady()
+				// then one account exists, as declared
+				f.Expect(f.created()).To(Equal(1))
+				f.Expect(f.storage.Status.Encryption).To(Equal(v1beta1.EncryptionCustomerKey))
+				f.Expect(f.eventsWith("DriftCorrected")).To(BeZero(), "nothing was changed outside of the controller")
+				f.expectEncryptionReadyIsHonest()
+			})
 		}
 	}
 }
@@ -124,25 +120,19 @@ func TestCanBeDeletedAtAnyTime(t *testing.T) {
 // the teardown also finds what the status did not record.
 func TestDeletionAfterCrashLeavesNothing(t *testing.T) {
 	for access := range accesses {
-		for after, side := range sides {
-			ended := true
-			for at := 1; ended; at++ {
-				t.Run(fmt.Sprintf("%s/%s call %d", access, side, at), func(t *testing.T) {
-					// given
-					f := newFixtureFor(t, access)
-					f.crashAt = &crashPoint{at: at, after: after}
-					f.runUntil("crashed or ready", func() bool { return f.crashAt == nil || f.isReady() })
-					ended = f.crashAt == nil
-					f.crashAt = nil
-					// when
-					f.delete()
-					f.runUntilDeleted()
-					// then
-					f.expectNothingLeft()
-					f.clock.Step(time.Hour)
-					f.expectNothingLeft()
-				})
-			}
+		whole := newFixtureFor(t, access)
+		for _, crash := range whole.crashesUntil(whole.runUntilReady) {
+			t.Run(access+"/"+crash.call, func(t *testing.T) {
+				// given
+				f := crash.open(t)
+				// when
+				f.delete()
+				f.runUntilDeleted()
+				// then
+				f.expectNothingLeft()
+				f.clock.Step(time.Hour)
+				f.expectNothingLeft()
+			})
 		}
 	}
 }
@@ -154,25 +144,22 @@ func TestTeardownRecoversFromTwoCrashes(t *testing.T) {
 	knobs := fastCloud()
 	knobs.AccountDeletion, knobs.ReadAfterWrite = fakecloud.Fixed(0), fakecloud.Fixed(0)
 	for access := range accesses {
-		began := true
-		for at := 1; began; at++ {
-			ended := true
-			for then := 1; ended; then++ {
-				t.Run(fmt.Sprintf("%s/after call %d, then after call %d", access, at, then), func(t *testing.T) {
-					// given
-					f := newFixtureWith(t, knobs, access)
-					f.crashAt = &crashPoint{at: at, after: true}
-					f.runUntil("crashed or ready", func() bool { return f.crashAt == nil || f.isReady() })
-					began = f.crashAt == nil
-					// when
-					f.delete()
-					f.crashAt = &crashPoint{at: then, after: true}
-					f.runUntilDeleted()
-					ended = f.crashAt == nil
-					// then
-					f.expectNothingLeft()
-				})
-			}
+		whole := newFixtureWith(t, knobs, access)
+		for _, crash := range whole.crashesUntil(whole.runUntilReady, true) {
+			t.Run(access+"/"+crash.call, func(t *testing.T) {
+				// given
+				deleted := crash.open(t)
+				// when
+				deleted.delete()
+				for _, then := range deleted.crashesUntil(deleted.runUntilDeleted, true) {
+					t.Run("then "+then.call, func(t *testing.T) {
+						f := then.restart(t)
+						f.runUntilDeleted()
+						// then
+						f.expectNothingLeft()
+					})
+				}
+			})
 		}
 	}
 }
@@ -192,27 +179,20 @@ func TestDeletionWaitsForInvisibleAccount(t *testing.T) {
 func TestTeardownRecoversFromCrashAtAnyCall(t *testing.T) {
 	t.Parallel()
 	for access := range accesses {
-		for after, side := range sides {
-			// The process crashes whether the deletion comes early or late.
-			for _, n := range []int{1, 6, 25} {
-				ended := true
-				for at := 1; ended; at++ {
-					t.Run(fmt.Sprintf("%s/deleted after %d reconciles/%s call %d", access, n, side, at), func(t *testing.T) {
-						// given
-						f := newFixtureFor(t, access)
-						for range n {
-							after := f.reconcile()
-							f.clock.Step(after)
-						}
-						f.delete()
-						// when
-						f.crashAt = &crashPoint{at: at, after: after}
-						f.runUntilDeleted()
-						ended = f.crashAt == nil
-						// then
-						f.expectNothingLeft()
-					})
-				}
+		// The process crashes whether the deletion comes early or late.
+		for _, n := range []int{1, 6, 25} {
+			// given
+			whole := newFixtureFor(t, access)
+			whole.reconcileTimes(n)
+			whole.delete()
+			for _, crash := range whole.crashesUntil(whole.runUntilDeleted) {
+				t.Run(fmt.Sprintf("%s/deleted after %d reconciles/%s", access, n, crash.call), func(t *testing.T) {
+					// when
+					f := crash.restart(t)
+					f.runUntilDeleted()
+					// then
+					f.expectNothingLeft()
+				})
 			}
 		}
 	}

@@ -62,7 +62,11 @@ type fixture struct {
 	process *process
 	// crashAt ends the process at a call to the cloud or to the API server.
 	crashAt *crashPoint
-	calls   int
+	// crashed is true until a process that restarts after a crash begins: see runUntil.
+	crashed bool
+	// onStep is called before and after each call to the cloud or to the API server.
+	onStep func(after bool)
+	calls  int
 	// onGrant is called after a grant was created, before the controller gets the response.
 	onGrant func()
 	// transport sends the requests: this fixture, or the first one of a fleet. onRequest is called for each request.
@@ -105,7 +109,7 @@ func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1beta1.Secu
 	t.Helper()
 	c := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	knobs.MillisecondHints = true
-	f := &fixture{t: t, clock: c, server: fakecloud.New(fakecloud.Options{Clock: c, Knobs: knobs, Seed: 1}), secrets: map[string]*corev1.Secret{}}
+	f := &fixture{t: t, clock: c, server: fakecloud.New(fakecloud.Options{Clock: c, Knobs: knobs, Seed: fixtureSeed}), secrets: map[string]*corev1.Secret{}}
 	f.transport = f
 	f.children = ssatest.NewServer(testScheme(), ssatest.Options{Clock: c})
 	f.cached = f.children.Cache()
@@ -133,6 +137,9 @@ func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1beta1.Secu
 	f.restart()
 	return f
 }
+
+// fixtureSeed is the seed of the cloud.
+const fixtureSeed = 1
 
 // otherSubscription is the ID of a subscription beside that of the demo.
 const otherSubscription = "00000000-0000-4000-8000-00000000beef"
@@ -188,7 +195,7 @@ func (f *fixture) reconcile() (after time.Duration) {
 				panic(r)
 			}
 			f.restart()
-			after = time.Second
+			after = afterCrash
 		}
 	}()
 	result, err := f.process.reconciler.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(f.storage)})
@@ -202,6 +209,7 @@ func (f *fixture) reconcile() (after time.Duration) {
 func (f *fixture) runUntil(what string, check func() bool) {
 	f.t.Helper()
 	const limit = 400
+	f.wait(check)
 	for range limit {
 		if check() {
 			return
@@ -214,6 +222,14 @@ func (f *fixture) runUntil(what string, check func() bool) {
 		f.clock.Step(after)
 	}
 	f.Expect(what).To(BeEmpty(), "not reached")
+}
+
+// wait lets the time pass after which a crashed process reconciles again, unless nothing is to be done.
+func (f *fixture) wait(check func() bool) {
+	if f.crashed && !check() {
+		f.clock.Step(afterCrash)
+	}
+	f.crashed = false
 }
 
 func (f *fixture) runUntilReady() {
@@ -334,6 +350,9 @@ func (f *fixture) serve(recorder http.ResponseWriter, request *http.Request) (lo
 
 // step counts down to the crash point.
 func (f *fixture) step(after bool) {
+	if f.onStep != nil {
+		f.onStep(after)
+	}
 	if f.crashAt == nil || f.crashAt.after != after {
 		return
 	}

@@ -184,25 +184,33 @@ func TestCrashBetweenTwoChangesLeavesOneGrant(t *testing.T) {
 	t.Parallel()
 	for what, change := range twice {
 		for n := range 4 {
-			for after, side := range sides {
-				ended := true
-				for at := 1; ended; at++ {
-					t.Run(fmt.Sprintf("%s/after %d reconciles/%s call %d", what, n, side, at), func(t *testing.T) {
-						// given
-						f := newVaultsFixture(t)
-						f.runUntilReady()
-						// when
-						f.crashAt = &crashPoint{at: at, after: after}
-						f.edit(change.first)
-						f.reconcileTimes(n)
+			// given
+			whole := newVaultsFixture(t)
+			whole.runUntilReady()
+			// when it crashes between the changes
+			whole.edit(change.first)
+			for reconcile := range n {
+				for _, crash := range whole.crashesDuring(func() { whole.reconcileTimes(1) }) {
+					t.Run(fmt.Sprintf("%s/after %d reconciles/in the one of number %d, %s", what, n, reconcile, crash.call), func(t *testing.T) {
+						f := crash.open(t)
+						f.clock.Step(afterCrash)
+						f.reconcileTimes(n - reconcile - 1)
 						f.edit(change.second)
 						f.runUntilReady()
-						ended = f.crashAt == nil
-						f.crashAt = nil
 						// then
 						f.expectOneGrant(change.ends)
 					})
 				}
+			}
+			// or after both
+			whole.edit(change.second)
+			for _, crash := range whole.crashesUntil(whole.runUntilReady) {
+				t.Run(fmt.Sprintf("%s/after %d reconciles/after both, %s", what, n, crash.call), func(t *testing.T) {
+					f := crash.restart(t)
+					f.runUntilReady()
+					// then
+					f.expectOneGrant(change.ends)
+				})
 			}
 		}
 	}

@@ -207,47 +207,56 @@ func TestObserveNeverWrites(t *testing.T) {
 		"account of the UID":  {edit: func(s *v1beta1.SecureStorageSpec) { s.AccountName = "" }},
 		"adoption not wanted": {edit: func(s *v1beta1.SecureStorageSpec) { s.AdoptionPolicy = v1beta1.AdoptionNever }},
 	}
-	run := func(t *testing.T, name string, prepare func(*fixture), reconciles int) (crashed bool) {
-		t.Helper()
-		situation := situations[name]
-		edits := []func(*v1beta1.SecureStorageSpec){observe}
-		if situation.edit != nil {
-			edits = append(edits, situation.edit)
-		}
-		// given
-		f := releasedFixture(t, "role", edits...)
-		if situation.change != nil {
-			f.Expect(situation.change(f)).To(Succeed())
-		}
-		before := len(f.writes())
-		prepare(f)
-		// when
-		for range reconciles {
+	reconcile := func(f *fixture, times int) {
+		for range times {
 			f.clock.Step(max(f.reconcile(), time.Second))
 		}
-		f.server.Turn(func(k *fakecloud.Knobs) { k.LostResponses, k.ErrorsAfterEffect, k.ServerErrors = 0, 0, 0 })
-		f.delete()
-		f.runUntilDeleted()
-		// then
-		f.Expect(f.writes()[before:]).To(BeEmpty())
-		return f.crashAt == nil
 	}
-	for name := range situations {
+	for name, situation := range situations {
 		t.Run(name, func(t *testing.T) {
-			for after, side := range sides {
-				crashed := true
-				for at := 1; crashed; at++ {
-					t.Run(fmt.Sprintf("crash %s call %d", side, at), func(t *testing.T) {
-						crashed = run(t, name, func(f *fixture) { f.crashAt = &crashPoint{at: at, after: after} }, 4)
+			// given
+			edits := []func(*v1beta1.SecureStorageSpec){observe}
+			if situation.edit != nil {
+				edits = append(edits, situation.edit)
+			}
+			whole := releasedFixture(t, "role", edits...)
+			if situation.change != nil {
+				whole.Expect(situation.change(whole)).To(Succeed())
+			}
+			before, given := len(whole.writes()), whole.save()
+			expectNoWrites := func(f *fixture) {
+				f.runUntilDeleted()
+				f.Expect(f.writes()[before:]).To(BeEmpty())
+			}
+			// when it crashes before the deletion
+			const reconciles = 4
+			for n := range reconciles {
+				for _, crash := range whole.crashesDuring(func() { reconcile(whole, 1) }) {
+					t.Run(fmt.Sprintf("reconcile %d/crash %s", n, crash.call), func(t *testing.T) {
+						f := crash.open(t)
+						f.clock.Step(afterCrash)
+						reconcile(f, reconciles-n-1)
+						f.delete()
+						// then
+						expectNoWrites(f)
 					})
 				}
 			}
+			// or during the deletion
+			whole.delete()
+			for _, crash := range whole.crashesUntil(whole.runUntilDeleted) {
+				t.Run("deletion/crash "+crash.call, func(t *testing.T) { expectNoWrites(crash.restart(t)) })
+			}
+			// or the cloud fails
 			for seed := range 5 {
 				t.Run(fmt.Sprintf("faults %d", seed), func(t *testing.T) {
-					run(t, name, func(f *fixture) {
-						f.storage.UID += "-" + uidSuffix(seed) // the faults depend on the UID
-						f.server.Turn(func(k *fakecloud.Knobs) { k.LostResponses, k.ErrorsAfterEffect, k.ServerErrors = 0.2, 0.1, 0.2 })
-					}, 10)
+					f := given.open(t)
+					f.storage.UID += "-" + uidSuffix(seed) // the faults depend on the UID
+					f.server.Turn(func(k *fakecloud.Knobs) { k.LostResponses, k.ErrorsAfterEffect, k.ServerErrors = 0.2, 0.1, 0.2 })
+					reconcile(f, 10)
+					f.server.Turn(func(k *fakecloud.Knobs) { k.LostResponses, k.ErrorsAfterEffect, k.ServerErrors = 0, 0, 0 })
+					f.delete()
+					expectNoWrites(f)
 				})
 			}
 		})
@@ -371,28 +380,23 @@ func TestAccountOfAnotherOwnerIsObservedAndNotAdopted(t *testing.T) {
 // The manager crashes at any call while it retains an account: the owner tag is removed, and nothing else changes.
 func TestRetainRecoversFromCrashAtAnyCall(t *testing.T) {
 	for access := range accesses {
-		for after, side := range sides {
-			crashed := true
-			for at := 1; crashed; at++ {
-				t.Run(fmt.Sprintf("%s/%s call %d", access, side, at), func(t *testing.T) {
-					// given
-					f := newFixtureFor(t, access, retain)
-					f.runUntilReady()
-					before := len(f.writes())
-					f.delete()
-					// when
-					f.crashAt = &crashPoint{at: at, after: after}
-					f.runUntilDeleted()
-					crashed = f.crashAt == nil
-					f.crashAt = nil
-					// then
-					account, _ := f.server.Account(f.name())
-					f.Expect(account.Tags).NotTo(HaveKey(cloud.OwnerTag))
-					f.Expect(f.changes(before)).To(HaveExactElements(HaveField("Method", "PATCH")))
-					f.clock.Step(time.Hour)
-					f.Expect(f.server.ReadData(f.name())).To(Succeed())
-				})
-			}
+		// given
+		whole := newFixtureFor(t, access, retain)
+		whole.runUntilReady()
+		before := len(whole.writes())
+		whole.delete()
+		for _, crash := range whole.crashesUntil(whole.runUntilDeleted) {
+			t.Run(access+"/"+crash.call, func(t *testing.T) {
+				// when
+				f := crash.restart(t)
+				f.runUntilDeleted()
+				// then
+				account, _ := f.server.Account(f.name())
+				f.Expect(account.Tags).NotTo(HaveKey(cloud.OwnerTag))
+				f.Expect(f.changes(before)).To(HaveExactElements(HaveField("Method", "PATCH")))
+				f.clock.Step(time.Hour)
+				f.Expect(f.server.ReadData(f.name())).To(Succeed())
+			})
 		}
 	}
 }

@@ -244,28 +244,27 @@ func TestRecoversFromCrashWhileCorrectingDrift(t *testing.T) {
 		if name == "account deleted" || strings.HasPrefix(name, "key") || name == "handed over" {
 			continue // reported, not corrected
 		}
-		for after, side := range sides {
-			ended := true
-			for at := 1; ended; at++ {
-				t.Run(fmt.Sprintf("%s/%s call %d", name, side, at), func(t *testing.T) {
-					// given a process that polls
-					f := readyFixture(t)
-					for range 3 {
-						f.poll()
-					}
-					account, _ := f.server.Account(f.name())
-					// when it crashes during the poll that notices the drift
-					f.Expect(drift.change(f)).To(Succeed())
-					f.crashAt = &crashPoint{at: at, after: after}
-					f.runUntil("corrected", func() bool {
-						now, _ := f.server.Account(f.name())
-						return f.isReady() && now.Key == account.Key && now.Tags["fixpoint.dev-owner"] != "" && len(f.grants()) == 1 && len(f.server.Orphans()) == 0
-					})
-					ended = f.crashAt == nil
-					// then nothing was created twice
-					f.Expect(f.created()).To(Equal(1))
-				})
+		// given a process that polls
+		whole := readyFixture(t)
+		for range 3 {
+			whole.poll()
+		}
+		account, _ := whole.server.Account(whole.name())
+		isCorrected := func(f *fixture) func() bool {
+			return func() bool {
+				now, _ := f.server.Account(f.name())
+				return f.isReady() && now.Key == account.Key && now.Tags["fixpoint.dev-owner"] != "" && len(f.grants()) == 1 && len(f.server.Orphans()) == 0
 			}
+		}
+		whole.Expect(drift.change(whole)).To(Succeed())
+		for _, crash := range whole.crashesUntil(func() { whole.runUntil("corrected", isCorrected(whole)) }) {
+			t.Run(name+"/"+crash.call, func(t *testing.T) {
+				// when it crashes during the poll that notices the drift
+				f := crash.restart(t)
+				f.runUntil("corrected", isCorrected(f))
+				// then nothing was created twice
+				f.Expect(f.created()).To(Equal(1))
+			})
 		}
 	}
 }

@@ -3,7 +3,6 @@ package securestorage
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -63,31 +62,32 @@ func TestNeededSecret(t *testing.T) {
 // TestNamespaceWithoutItsSecretIsDeletedAfterACrashAtAnyCall: the namespace controller deletes the Secret first, whatever
 // the controller has done by then.
 func TestNamespaceWithoutItsSecretIsDeletedAfterACrashAtAnyCall(t *testing.T) {
-	for after, side := range sides {
-		ended := true
-		for at := 1; ended; at++ {
-			t.Run(fmt.Sprintf("%s call %d", side, at), func(t *testing.T) {
-				// given a process that crashes at this call to the cloud or to the API server
-				f := newFixtureWith(t, fastCloud(), "role", withSecret("own"))
-				f.crashAt = &crashPoint{at: at, after: after}
-				for f.crashAt != nil && !f.isReady() {
-					f.clock.Step(f.reconcile())
-				}
-				ended = f.crashAt == nil
-				// when the namespace is deleted, with the Secret first
-				f.deleteSecret("own")
-				f.delete()
-				// then the deletion completes, unless the Secret has gone, because nothing was created yet
-				if f.secrets["billing/own"] == nil {
-					f.Expect(f.created()).To(BeZero())
-					return
-				}
-				f.runUntilDeleted()
-				f.expectNothingLeft()
-				f.reconcile()
-				f.Expect(f.secrets).NotTo(HaveKey("billing/own"))
-			})
+	whole := newFixtureWith(t, fastCloud(), "role", withSecret("own"))
+	untilReady := func() {
+		for !whole.isReady() {
+			whole.clock.Step(whole.reconcile())
 		}
+	}
+	for _, crash := range whole.crashesUntil(untilReady) {
+		t.Run(crash.call, func(t *testing.T) {
+			// given a process that crashes at this call to the cloud or to the API server
+			f := crash.open(t)
+			if crash.survivor == nil {
+				f.clock.Step(afterCrash)
+			}
+			// when the namespace is deleted, with the Secret first
+			f.deleteSecret("own")
+			f.delete()
+			// then the deletion completes, unless the Secret has gone, because nothing was created yet
+			if f.secrets["billing/own"] == nil {
+				f.Expect(f.created()).To(BeZero())
+				return
+			}
+			f.runUntilDeleted()
+			f.expectNothingLeft()
+			f.reconcile()
+			f.Expect(f.secrets).NotTo(HaveKey("billing/own"))
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package fakecloud
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -26,6 +27,8 @@ type Options struct {
 	Tokens map[string]string
 	// StateFile is the file that keeps the state; empty keeps it in memory only.
 	StateFile string
+	// Snapshot is the initial state, from [Server.Snapshot]; nil means an empty cloud.
+	Snapshot []byte
 	// Locations are the supported regions; empty means some common ones.
 	Locations []string
 }
@@ -74,6 +77,11 @@ func Open(options Options) (*Server, error) {
 		clients:   map[string]string{},
 		grants:    map[string]map[string]*Assignment{},
 	}
+	if options.Snapshot != nil {
+		if err := json.Unmarshal(options.Snapshot, s.state); err != nil {
+			return nil, fmt.Errorf("reading the snapshot: %w", err)
+		}
+	}
 	if options.StateFile != "" {
 		s.file = newStateFile(options.StateFile)
 		if err := s.file.load(s.state); err != nil {
@@ -86,7 +94,7 @@ func Open(options Options) (*Server, error) {
 	s.chance = chance{seed: options.Seed, draws: s.state.Draws}
 	s.SetKnobs(options.Knobs)
 	if s.file != nil {
-		go s.file.keep(s.snapshot)
+		go s.file.keep(s.Snapshot)
 	}
 	return s, nil
 }
@@ -96,7 +104,7 @@ func (s *Server) Close() error {
 	if s.file == nil {
 		return nil
 	}
-	return s.file.close(s.snapshot)
+	return s.file.close(s.Snapshot)
 }
 
 // call is a request that is being processed.
@@ -418,7 +426,9 @@ func (s *Server) changed() {
 	}
 }
 
-func (s *Server) snapshot() ([]byte, error) {
+// Snapshot returns the state as JSON, as the state file has it. Knobs, request limits in use and registered clients are no
+// part of it.
+func (s *Server) Snapshot() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return json.Marshal(s.state)

@@ -66,3 +66,23 @@ func TestRejectsInvalidStateFile(t *testing.T) {
 	_, err := Open(Options{StateFile: file})
 	g.Expect(err).To(MatchError(ContainSubstring(file)))
 }
+
+func TestSnapshotIsTheWholeState(t *testing.T) {
+	// given a cloud in which an account is being created
+	clock := clocktesting.NewFakeClock(noon)
+	knobs := Knobs{AccountCreation: Fixed(time.Minute), GrantDelay: Fixed(time.Minute)}
+	before := newFixtureWith(t, New(Options{Clock: clock, Seed: 3, Knobs: knobs}), clock)
+	before.Expect(before.create("data1")).To(Succeed())
+	before.Expect(before.grant(assignmentName, before.cloud.Principal("data1"), servicePrincipal())).To(Succeed())
+	// when
+	snapshot, err := before.cloud.Snapshot()
+	before.Expect(err).NotTo(HaveOccurred())
+	copied := New(Options{Clock: clock, Seed: 3, Knobs: knobs, Snapshot: snapshot})
+	// then both have the same state, and do not share it
+	before.Expect(copied.Snapshot()).To(Equal(snapshot))
+	before.Expect(copied.State()).To(Equal(before.cloud.State()))
+	before.Expect(copied.DeleteAccount("data1")).To(Succeed())
+	before.Expect(before.cloud.Snapshot()).To(Equal(snapshot))
+	_, err = Open(Options{Snapshot: []byte("{")})
+	before.Expect(err).To(MatchError(ContainSubstring("reading the snapshot")))
+}
