@@ -193,17 +193,16 @@ func (s *Server) listAssignments(c *call) reply {
 	if match.principal != "" {
 		assignments = s.grants[strings.ToLower(match.principal)]
 	}
-	var items []any
-	for _, id := range sortedKeys(assignments) {
-		a := assignments[id]
+	shown := map[string]*Assignment{}
+	for id, a := range assignments {
 		if a.DeletedAt != nil || c.now.Before(a.VisibleAt) {
 			continue
 		}
 		if within(c.path.scope, a.Scope) || !match.atScope && within(a.Scope, c.path.scope) {
-			items = append(items, a.render())
+			shown[id] = a
 		}
 	}
-	return s.list(c, items)
+	return s.list(c, values(shown, func(a *Assignment) any { return a.render() }))
 }
 
 type assignmentFilter struct {
