@@ -127,6 +127,7 @@ func TestParamHeadersAreCheckedBeforeTheServer(t *testing.T) {
 
 // A list that another caller gets must not end the checks.
 func TestParamHeadersAreCheckedForEachCaller(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	server := &markedServer{}
 	_, front, _ := newProxy(t, server, open)

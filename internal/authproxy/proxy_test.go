@@ -193,6 +193,7 @@ func TestServerThatDoesNotListen(t *testing.T) {
 }
 
 func TestDrainLetsRequestsEnd(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	begun, end := make(chan struct{}), make(chan struct{})
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
