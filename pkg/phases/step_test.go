@@ -62,7 +62,8 @@ func TestStepThatIsTurnedOffIsUndone(t *testing.T) {
 
 	// When it is reconciled again, the step is left alone
 	undone := 0
-	undo := h.definition.Phases[0].(step)
+	undo, ok := h.definition.Phases[0].(step)
+	g.Expect(ok).To(BeTrue())
 	undo.Undo = func(context.Context, *scope) (phases.Verdict, error) {
 		undone++
 		return phases.Done(""), nil

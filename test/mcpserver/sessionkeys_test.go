@@ -174,8 +174,11 @@ func TestSessionKeysAreDeletedOnceUnused(t *testing.T) {
 	// Without session routing, the Secret is deleted once no pod mounts it.
 	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.SessionRouting = v1beta1.SessionRoutingNone })
 	w.Eventually(w.IsGone(keysOfTools, &corev1.Secret{})).Should(Succeed())
-	server := w.complete("tools")
-	w.Expect(conditions(server)).NotTo(HaveKey("SessionKeysReady"))
+	w.complete("tools")
+	// The status follows the deletion: until then the condition says that the Secret is being deleted.
+	server := harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
+		g.Expect(conditions(m)).NotTo(HaveKey("SessionKeysReady"))
+	})
 	w.Expect(harness.Read(w, "tools", &appsv1.Deployment{}).Spec.Template.Spec.Volumes).NotTo(ContainElement(HaveField("Secret", Not(BeNil()))))
 
 	// With the MCPServer, it is deleted, too.
