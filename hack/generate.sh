@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Generates all generated files: deep copies, apply configurations,
-# CustomResourceDefinitions, a ClusterRole for each controller, from the manifests
-# the Roles of a namespaced installation, dist/install.yaml and the files of the Helm
-# chart, and the bundle of the console's pages.
+# Generates all generated files: deep copies, apply configurations, the schemas of the
+# kinds of Kubernetes that are applied, CustomResourceDefinitions, a ClusterRole for
+# each controller, from the manifests the Roles of a namespaced installation,
+# dist/install.yaml and the files of the Helm chart, and the bundle of the console's
+# pages.
 #
 #   hack/generate.sh           updates the files
 #   hack/generate.sh --check   fails if a file is stale
@@ -20,6 +21,7 @@ generated_dirs=(apis/v1beta1/applyconfiguration config/crd/bases config/rbac/man
 	config/namespaced/access/roles charts/fixpoint/files examples/{website,applicationnamespace}/config/crd
 	internal/console/web/dist)
 generated_files=(apis/v1alpha1/zz_generated.deepcopy.go apis/v1beta1/zz_generated.deepcopy.go dist/install.yaml
+	internal/kubeschema/schema.yaml
 	examples/{website,applicationnamespace}/api/v1/zz_generated.deepcopy.go)
 
 for tool in "$controller_gen" "$kustomize"; do
@@ -45,7 +47,7 @@ if ! cmp -s $web/package-lock.json $web/node_modules/.fixpoint-lock; then
 fi
 (cd hack/web && go build -o "$copy/bundle" .)
 
-for path in go.mod go.sum apis controllers cmd internal pkg config charts examples hack/crds; do
+for path in go.mod go.sum apis controllers cmd internal pkg config charts examples hack/crds hack/kubeschema; do
 	mkdir -p "$copy/$(dirname "$path")"
 	[[ -e $path ]] && cp -r "$path" "$copy/$path"
 done
@@ -60,6 +62,7 @@ for example in examples/*/; do
 	(cd "$example" && "$controller_gen" object crd paths=./api/... output:crd:dir=config/crd)
 done
 
+go run ./hack/kubeschema >internal/kubeschema/schema.yaml
 go run ./hack/crds config/crd/bases/*.yaml examples/*/config/crd/*.yaml
 
 # without_cluster_scope converts the ClusterRole of a controller to the Role of a manager

@@ -7,17 +7,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	"k8s.io/client-go/applyconfigurations"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/kubeschema"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 // deploymentTypes has the schema by which the API server merges Deployments.
 var deploymentTypes = sync.OnceValue(func() managedfields.TypeConverter {
-	return applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)
+	return kubeschema.NewTypeConverter(clientgoscheme.Scheme)
 })
 
 // overridesError is an error in spec.podOverrides that only a change of the spec fixes.

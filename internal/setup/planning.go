@@ -29,7 +29,7 @@ type Planning struct {
 
 // Dependencies are those of an engine that cannot write.
 func (p Planning) Dependencies(fieldManager string, converters ...func(*runtime.Scheme) managedfields.TypeConverter) (phases.Dependencies, error) {
-	applier, err := ssa.New(ssa.Options{Client: p.API, Reader: p.Reader, FieldManager: fieldManager, TypeConverters: converters})
+	applier, err := ssa.New(ssa.Options{Client: p.API, Reader: p.Reader, FieldManager: fieldManager, TypeConverters: withKubernetes(converters)})
 	if err != nil {
 		return phases.Dependencies{}, fmt.Errorf("building the applier of plans: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fixpoint-dev/fixpoint/internal/kubeschema"
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -46,13 +47,18 @@ func (o Options) ClockOrReal() clock.PassiveClock {
 // Dependencies are those of an engine with the clients of a manager. The name is that of the controller, and the
 // converters are those of [ssa.Options].
 func (o Options) Dependencies(mgr ctrl.Manager, name, fieldManager string, converters ...func(*runtime.Scheme) managedfields.TypeConverter) (phases.Dependencies, error) {
-	dependencies, err := phases.FromManager(mgr, ssa.Options{Client: mgr.GetClient(), FieldManager: fieldManager, TypeConverters: converters})
+	dependencies, err := phases.FromManager(mgr, ssa.Options{Client: mgr.GetClient(), FieldManager: fieldManager, TypeConverters: withKubernetes(converters)})
 	if err != nil {
 		return dependencies, fmt.Errorf("setting up the controller %s: %w", name, err)
 	}
 	dependencies.Recorder = mgr.GetEventRecorder(name)
 	dependencies.Clock = o.ClockOrReal()
 	return dependencies, nil
+}
+
+// withKubernetes adds the schemas of the kinds of Kubernetes that the controllers apply.
+func withKubernetes(converters []func(*runtime.Scheme) managedfields.TypeConverter) []func(*runtime.Scheme) managedfields.TypeConverter {
+	return append([]func(*runtime.Scheme) managedfields.TypeConverter{kubeschema.NewTypeConverter}, converters...)
 }
 
 // ForEngine are the options with which an engine is added to the manager. The list is that of its kind.

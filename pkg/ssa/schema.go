@@ -14,19 +14,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// schemas are asked in turn for the schema of a kind. The last one deduces it from the value, as the API server does for
-// kinds without one. Each is built when it is first asked: those of Kubernetes take 20 MB for a moment.
+// schemas are asked in turn for the schema of a kind: those of the options, those of Kubernetes, and at last one that
+// deduces it from the value, as the API server does for kinds without one. Each is built when it is first asked: those
+// of Kubernetes stay in memory with 1 MB, and take 20 MB for a moment.
 type schemas []func() managedfields.TypeConverter
 
 // kubernetesTypes are the schemas of k8s.io/api.
 var kubernetesTypes = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(clientgoscheme.Scheme) })
 
 func newSchemas(scheme *runtime.Scheme, builders []func(*runtime.Scheme) managedfields.TypeConverter) schemas {
-	s := schemas{kubernetesTypes}
+	var s schemas
 	for _, build := range builders {
 		s = append(s, sync.OnceValue(func() managedfields.TypeConverter { return build(scheme) }))
 	}
-	return append(s, managedfields.NewDeducedTypeConverter)
+	return append(s, kubernetesTypes, managedfields.NewDeducedTypeConverter)
 }
 
 // fieldsOf computes the FieldsV1 that the API server records for an apply of this document.
