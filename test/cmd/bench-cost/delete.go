@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -53,15 +55,16 @@ func (c *column) delete(ctx context.Context) error {
 	if c.deleted, err = c.requests(mark); err != nil {
 		return err
 	}
-	last := began
-	for _, kind := range []string{kindApp, kindConfig, kindService, kindDeployment} {
-		if gone[kind].After(last) {
-			last = gone[kind]
+	until := func(kinds ...string) float64 {
+		var last time.Duration
+		for _, kind := range kinds {
+			last = max(last, gone[kind].Sub(began))
 		}
+		return last.Seconds()
 	}
-	c.values[rowGone] = last.Sub(began).Seconds()
-	c.values[rowGoneDeployments] = gone[kindDeployment].Sub(began).Seconds()
-	c.values[rowGonePods] = gone[kindPod].Sub(began).Seconds()
+	c.values[rowGone] = until(slices.Collect(maps.Keys(gone))...)
+	c.values[rowGoneChildren] = until(kindApp, kindConfig, kindService, kindDeployment)
+	c.values[rowGoneDeployments] = until(kindDeployment)
 	c.values[rowGoneProcessor] = (after - before).Seconds()
 	c.values[rowGoneRequests] = float64(len(c.deleted.Where(isNoWatch))) / float64(c.count)
 	c.values[rowGoneWrites] = float64(len(c.deleted.Except(events).Writes())) / float64(c.count)
@@ -74,6 +77,7 @@ const (
 	kindConfig     = "ConfigMap"
 	kindService    = "Service"
 	kindDeployment = "Deployment"
+	kindReplicaSet = "ReplicaSet"
 	kindPod        = "Pod"
 )
 
@@ -83,7 +87,7 @@ func (b *bench) untilGone(ctx context.Context, namespace string) (map[string]tim
 	const interval = 100 * time.Millisecond
 	left := map[string]client.ObjectList{
 		kindApp: &v1beta1.AppServiceList{}, kindConfig: &corev1.ConfigMapList{}, kindService: &corev1.ServiceList{},
-		kindDeployment: &appsv1.DeploymentList{}, kindPod: &corev1.PodList{},
+		kindDeployment: &appsv1.DeploymentList{}, kindReplicaSet: &appsv1.ReplicaSetList{}, kindPod: &corev1.PodList{},
 	}
 	// Kubernetes creates this ConfigMap in each namespace.
 	notOfKubernetes := client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("metadata.name", "kube-root-ca.crt")}

@@ -39,9 +39,9 @@ const (
 	rowDriftSelector    = "selector changed: repaired, median"
 	rowDriftDeployment  = "Deployment deleted: recreated, median"
 	rowDriftService     = "Service deleted: recreated, median"
-	rowGone             = "all deleted: until no AppService, ConfigMap, Service and Deployment is left"
+	rowGone             = "all deleted: until nothing of them is left, pods included"
+	rowGoneChildren     = "all deleted: until no AppService, ConfigMap, Service and Deployment is left"
 	rowGoneDeployments  = "all deleted: until no Deployment is left"
-	rowGonePods         = "all deleted: until no pod is left"
 	rowGoneProcessor    = "processor time of the manager for the deletion"
 	rowGoneRequests     = "requests per object for the deletion"
 	rowGoneWrites       = "writes per object for the deletion, Events aside"
@@ -69,8 +69,8 @@ func rows(s settings) []measure.Comparison {
 		{What: rowHeap, Format: measure.Kilobytes, MostValue: mostHeap},
 		{What: rowBinary, Format: measure.Megabytes, MostValue: mostBinary},
 		{What: rowGone, Format: measure.Seconds, MostRatio: mostDeletion},
+		{What: rowGoneChildren, Format: measure.Seconds},
 		{What: rowGoneDeployments, Format: measure.Seconds},
-		{What: rowGonePods, Format: measure.Seconds},
 		{What: rowGoneProcessor, Format: measure.Seconds},
 		{What: rowGoneRequests, Format: measure.Number},
 		{What: rowGoneWrites, Format: measure.Number, MostValue: mostDeletionWrites},
