@@ -123,8 +123,8 @@ UNIT_TEST = GOGC=400 $(GO_TEST)
 # Tests in which probes, leader election or drains have deadlines of seconds. They run one target after the other,
 # with TEST_PARALLEL clusters at a time: more at a time would miss the deadlines.
 DEADLINES := test-unit-raced test-ha test-split test-suites-raced test-deploy
-# Tests without such deadlines. They run beside those at a low priority, in the processor time that the others leave while
-# they wait. At the lowest one, an API server would miss its own deadlines for requests.
+# Tests without such deadlines. They run beside those at a lower priority, mostly in the processor time that the others
+# leave while they wait. At a much lower one, API servers and managers would miss their own deadlines.
 BACKGROUND := test-unit-exhaustive test-suites test-chart test-identity
 # Runs targets one after the other, also within make -j: $(call one-by-one,targets,prefix). The + before it tells
 # make that the line runs make, whose output it then prints as it comes.
@@ -134,6 +134,7 @@ one-by-one = $(foreach target,$(1),$(2) $(MAKE) --no-print-directory $(target) &
 test: ## Run the unit tests, the suites on local clusters, and the tests of the chart.
 	@echo "make test runs the unit tests, the suites on local clusters, and those of the chart, the alerts and the dashboard."
 	@echo "$(NOT_IN_TEST)"
+	@$(MAKE) --no-print-directory test-compile
 	@$(MAKE) --no-print-directory -j2 --output-sync=line test-with-deadlines test-in-background
 	@echo "make test: all passed. $(NOT_IN_TEST)"
 
@@ -142,13 +143,29 @@ NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-azure-sdk (SD
 	stale caches, failing calls), test-campaign (specs from the schemas), test-ssa (more random objects), mutation (known bugs), \
 	mutate (systematic bugs), fuzz (what others send), e2e (real containers).
 
+# Compiles what make test tests, and links nothing. Beside compilers, which take all processors for minutes, tests miss
+# their deadlines. go list compiles in order to find the files with the export data, which are the compiled packages.
+COMPILE_TESTS = $(GO) list -export -test -deps
+
+.PHONY: test-compile
+test-compile:
+	@echo "Compiling the tests: the first time, this takes minutes."
+	@$(COMPILE_TESTS) $(RACE) ./... >/dev/null
+	@$(COMPILE_TESTS) $(EXHAUSTIVE_PACKAGES) >/dev/null
+	@cd test && $(COMPILE_TESTS) ./... >/dev/null
+	@cd test && $(COMPILE_TESTS) $(RACE) $(RACED_SUITES) ./ssa >/dev/null
+	@cd test/chart && $(COMPILE_TESTS) ./... >/dev/null
+	@cd test/identity && $(COMPILE_TESTS) ./... >/dev/null
+	@cd examples/website && $(COMPILE_TESTS) $(RACE) ./... >/dev/null
+	@cd examples/applicationnamespace && $(COMPILE_TESTS) $(RACE) ./... >/dev/null
+
 .PHONY: test-with-deadlines
 test-with-deadlines:
 	+@$(call one-by-one,$(DEADLINES))
 
 .PHONY: test-in-background
 test-in-background:
-	+@$(call one-by-one,$(BACKGROUND),nice -n 10)
+	+@$(call one-by-one,$(BACKGROUND),nice -n 5)
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no cluster.
