@@ -64,6 +64,9 @@ func (c customKind) ObjectToTyped(object runtime.Object, opts ...typed.Validatio
 	if !ok {
 		return nil, fmt.Errorf("a %T is stored", object)
 	}
+	if kind := u.GroupVersionKind(); clientgoscheme.Scheme.Recognizes(kind) {
+		return nil, fmt.Errorf("%s is a kind of Kubernetes, whose schema is known", kind)
+	}
 	root := "ssatest"
 	return typed.AsTyped(value.NewValueInterface(u.Object), c.schema, schema.TypeRef{NamedType: &root}, opts...)
 }
