@@ -1,0 +1,227 @@
+package securestorage
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/internal/managertest"
+	"github.com/fixpoint-dev/fixpoint/internal/setup"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
+)
+
+// overHTTP sends requests to a cloud in the process.
+type overHTTP struct{ *fakecloud.Server }
+
+// Do implements the transport of the cloud.
+func (s overHTTP) Do(request *http.Request) (*http.Response, error) {
+	recorder := httptest.NewRecorder()
+	if request.Body == nil {
+		request.Body = http.NoBody
+	}
+	s.ServeHTTP(recorder, request)
+	response := recorder.Result()
+	response.Request = request
+	return response, nil
+}
+
+// GetClient implements [ctrl.Manager]: the client also requests tokens of ServiceAccounts.
+func (m *managed) GetClient() client.Client { return withTokens{m.Manager.GetClient()} }
+
+type withTokens struct{ client.Client }
+
+// SubResource implements [client.Client].
+func (c withTokens) SubResource(name string) client.SubResourceClient {
+	if name == "token" {
+		return tokensOf{}
+	}
+	return c.Client.SubResource(name)
+}
+
+// managed is the controller as a manager runs it, in a bubble, with one SecureStorage.
+type managed struct {
+	*managertest.Manager
+	*WithT
+	storage *v1beta1.SecureStorage
+	ambient AmbientScopes
+	cloud   *fakecloud.Server
+	// reads of the SecureStorage from the cache.
+	reads int
+}
+
+// withManager runs a test with a SecureStorage that was reconciled once.
+func withManager(t *testing.T, test func(*managed), edits ...func(*v1beta1.SecureStorageSpec)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, fastCloud(), edits...)
+		m := &managed{WithT: NewWithT(t), storage: f.storage, ambient: f.ambient}
+		m.cloud = fakecloud.New(fakecloud.Options{Clock: clock.RealClock{}, Knobs: fastCloud(), Seed: fixtureSeed})
+		m.cloud.SeedDemo()
+		m.Manager = managertest.New(t, testScheme(), ssatest.Options{
+			TypeConverters: []func(*runtime.Scheme) managedfields.TypeConverter{applyconfiguration.NewTypeConverter},
+			Intercept: func(call ssatest.Call) error {
+				if call.Verb == "get" && call.Kind.Kind == "SecureStorage" && call.Cached && !call.Done {
+					m.reads++
+				}
+				return nil
+			},
+		})
+		m.Expect(Setup(m, m.managerOptions())).To(Succeed())
+		stop := m.Run()
+		defer stop()
+		synctest.Wait()
+		m.storage.UID, m.storage.ResourceVersion = "", ""
+		m.Expect(m.Server.Create(t.Context(), m.storage)).To(Succeed())
+		m.Send(m.storage)
+		synctest.Wait()
+		test(m)
+	})
+}
+
+func (m *managed) managerOptions() Options {
+	return Options{
+		Options:     setup.Options{ManagerAccount: types.NamespacedName{Namespace: "billing", Name: "manager"}},
+		Cloud:       cloud.New(cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: overHTTP{m.cloud}, Clock: clock.RealClock{}}),
+		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")}, AmbientScopes: m.ambient,
+	}
+}
+
+// now reads the SecureStorage.
+func (m *managed) now() *v1beta1.SecureStorage {
+	storage := &v1beta1.SecureStorage{}
+	m.Expect(m.Server.Get(context.Background(), client.ObjectKeyFromObject(m.storage), storage)).To(Succeed())
+	return storage
+}
+
+func (m *managed) ready() *metav1.Condition {
+	return meta.FindStatusCondition(m.now().Status.Conditions, v1beta1.ConditionReady)
+}
+
+// aReconcile is how often one reconcile reads the SecureStorage from the cache: for the protection of Secrets, and then to
+// reconcile it.
+const aReconcile = 2
+
+// after is the number of reads that an event causes at once.
+func (m *managed) after(event func()) int {
+	before := m.reads
+	event()
+	synctest.Wait()
+	return m.reads - before
+}
+
+func TestManagerBuildsAndDeletesAnAccount(t *testing.T) {
+	withManager(t, func(m *managed) {
+		time.Sleep(5 * time.Minute)
+		m.Expect(m.ready()).To(HaveField("Status", metav1.ConditionTrue), "%v", m.now().Status.Conditions)
+		_, err := m.cloud.AccountKeys(accountName(m.storage))
+		m.Expect(err).NotTo(HaveOccurred())
+		exported := &corev1.ConfigMap{}
+		m.Expect(m.Server.Get(t.Context(), client.ObjectKeyFromObject(m.storage), exported)).To(Succeed())
+		m.Expect(m.after(func() { m.SendDelete(exported) })).To(Equal(aReconcile))
+
+		storage := m.now()
+		m.Expect(m.Server.Delete(t.Context(), storage)).To(Succeed())
+		m.Send(m.now())
+		time.Sleep(5 * time.Minute)
+		m.Expect(apierrors.IsNotFound(m.Server.Get(t.Context(), client.ObjectKeyFromObject(storage), storage))).To(BeTrue())
+		_, err = m.cloud.AccountKeys(accountName(m.storage))
+		m.Expect(err).To(HaveOccurred(), "the account is deleted")
+	}, exporting)
+}
+
+func TestManagerUsesTheCredentialThatTheSpecNames(t *testing.T) {
+	identity := func(account string) func(*v1beta1.SecureStorageSpec) {
+		return func(s *v1beta1.SecureStorageSpec) {
+			s.Provider.WorkloadIdentity = &v1beta1.SecureStorageWorkloadIdentity{TenantID: "tenant", ClientID: "client", ServiceAccountName: account}
+		}
+	}
+	for name, c := range map[string]struct {
+		edit   func(*v1beta1.SecureStorageSpec)
+		caller string
+		reason string
+	}{
+		"that of the manager":                  {func(*v1beta1.SecureStorageSpec) {}, "fixpoint", v1beta1.ReasonReady},
+		"of a ServiceAccount":                  {identity("storage"), "billing", v1beta1.ReasonReady},
+		"of the ServiceAccount of the manager": {identity("manager"), "", v1beta1.ReasonCredentialsNotAllowed},
+		"a Secret that does not exist": {func(s *v1beta1.SecureStorageSpec) {
+			s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "azure"}
+		}, "", v1beta1.ReasonCredentialsMissing},
+		"that of the manager, in another scope": {func(s *v1beta1.SecureStorageSpec) {
+			s.Provider.SubscriptionID = "00000000-0000-4000-8000-0000deadbeef"
+		}, "", v1beta1.ReasonCredentialsNotAllowed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withManager(t, func(m *managed) {
+				time.Sleep(5 * time.Minute)
+				m.Expect(m.ready()).To(HaveField("Reason", c.reason), "%v", m.now().Status.Conditions)
+				if c.caller == "" {
+					m.Expect(m.cloud.Counts("")).To(BeEmpty())
+				} else {
+					m.Expect(m.cloud.Counts("")).To(And(HaveLen(1), HaveKey(c.caller)))
+				}
+			}, c.edit)
+		})
+	}
+}
+
+func TestManagerReconcilesWhatChanged(t *testing.T) {
+	withManager(t, func(m *managed) {
+		secret := func(name string) client.Object {
+			metadata := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "billing", Name: name}}
+			metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+			return metadata
+		}
+		m.Expect(m.after(func() { m.Send(secret("azure")) })).To(Equal(aReconcile))
+		m.Expect(m.after(func() { m.Send(secret("other")) })).To(BeZero())
+
+		before, after := m.now(), m.now()
+		after.ResourceVersion, after.Status.Conditions = "other", nil
+		m.Expect(m.after(func() { m.SendUpdate(before, after) })).To(BeZero(), "of the status, which nothing depends on")
+		after.Generation++
+		m.Expect(m.after(func() { m.SendUpdate(before, after) })).To(Equal(aReconcile))
+	}, func(s *v1beta1.SecureStorageSpec) {
+		s.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "azure"}
+	})
+}
+
+func TestPlannerAsksTheCloudAndWritesNothing(t *testing.T) {
+	f := newFixture(t, fastCloud())
+	server := ssatest.NewServer(testScheme(), ssatest.Options{})
+	m := &managed{WithT: NewWithT(t), storage: f.storage, ambient: f.ambient, cloud: f.server}
+	engine, err := NewPlanner(setup.Planning{API: server, Reader: server, Clock: f.clock}, m.managerOptions())
+	m.Expect(err).NotTo(HaveOccurred())
+	m.Expect(engine.Index(server)).To(Succeed())
+
+	plan, err := engine.Plan(t.Context(), m.storage)
+	m.Expect(err).NotTo(HaveOccurred())
+	m.Expect(plan.Phases[0].Changes).To(HaveLen(1), "%+v", plan)
+	m.Expect(plan.Phases[0].Changes[0].Action).To(Equal(phases.ActionEnsure))
+	m.Expect(f.server.Counts("")).To(HaveKey("fixpoint"))
+	m.Expect(server.Writes()).To(BeEmpty())
+	_, err = f.server.AccountKeys(accountName(m.storage))
+	m.Expect(err).To(HaveOccurred(), "no account was created")
+
+	m.storage.Spec.Provider.WorkloadIdentity = &v1beta1.SecureStorageWorkloadIdentity{TenantID: "tenant", ClientID: "client", ServiceAccountName: "manager"}
+	plan, err = engine.Plan(t.Context(), m.storage)
+	m.Expect(err).NotTo(HaveOccurred())
+	m.Expect(plan.Phases[0].Verdict.Reason()).To(Equal(v1beta1.ReasonCredentialsNotAllowed), "%+v", plan)
+}
