@@ -119,7 +119,8 @@ EXHAUSTIVE_SSA := TestQuietIfAndOnlyIf
 # make lint and make vet run all of vet, and on all modules. Without symbols for debuggers, linking takes three quarters of
 # the processor time, and it is more than that of most tests.
 GO_TEST = $(GO) test -vet=off -ldflags='-s -w'
-# Unit tests make much garbage and need little memory: with less frequent collections they take a quarter less processor time.
+# Unit tests, and suites with the manager in their process, make much garbage and need little memory: with less frequent
+# collections they take a quarter less processor time.
 UNIT_TEST = GOGC=400 $(GO_TEST)
 # Tests in which probes, leader election or drains have deadlines of seconds. They run one target after the other,
 # with TEST_PARALLEL clusters at a time: more at a time would miss the deadlines.
@@ -201,7 +202,7 @@ test-split:
 .PHONY: test-suites-raced
 test-suites-raced:
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
-	cd test && $(GO_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(RACED_SUITES)
+	cd test && $(UNIT_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(RACED_SUITES)
 
 .PHONY: test-deploy
 test-deploy:
@@ -210,8 +211,8 @@ test-deploy:
 # All packages but those that other targets run.
 .PHONY: test-suites
 test-suites:
-	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
-	cd test && $(GO_TEST) $(RACE) -timeout $(CLUSTER_TIMEOUT) -skip '$(EXHAUSTIVE_SSA)' ./ssa
+	cd test && $(UNIT_TEST) -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
+	cd test && $(UNIT_TEST) $(RACE) -timeout $(CLUSTER_TIMEOUT) -skip '$(EXHAUSTIVE_SSA)' ./ssa
 	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | \
 		grep -Ev '/test/(mcp|azuresdk|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|tenant|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
 
