@@ -2,6 +2,7 @@ package securestorage
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -16,8 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
@@ -57,6 +61,9 @@ func (c withTokens) SubResource(name string) client.SubResourceClient {
 	return c.Client.SubResource(name)
 }
 
+// GetEventRecorder implements [ctrl.Manager].
+func (m *managed) GetEventRecorder(string) recorder.EventRecorder { return m.events }
+
 // managed is the controller as a manager runs it, in a bubble, with one SecureStorage.
 type managed struct {
 	*managertest.Manager
@@ -64,6 +71,7 @@ type managed struct {
 	storage *v1beta1.SecureStorage
 	ambient AmbientScopes
 	cloud   *fakecloud.Server
+	events  *events.FakeRecorder
 	// reads of the SecureStorage from the cache.
 	reads int
 }
@@ -73,7 +81,7 @@ func withManager(t *testing.T, test func(*managed), edits ...func(*v1beta1.Secur
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, fastCloud(), edits...)
-		m := &managed{WithT: NewWithT(t), storage: f.storage, ambient: f.ambient}
+		m := &managed{WithT: NewWithT(t), storage: f.storage, ambient: f.ambient, events: events.NewFakeRecorder(100)}
 		m.cloud = fakecloud.New(fakecloud.Options{Clock: clock.RealClock{}, Knobs: fastCloud(), Seed: fixtureSeed})
 		m.cloud.SeedDemo()
 		m.Manager = managertest.New(t, testScheme(), ssatest.Options{
@@ -136,6 +144,7 @@ func TestManagerBuildsAndDeletesAnAccount(t *testing.T) {
 		m.Expect(err).NotTo(HaveOccurred())
 		exported := &corev1.ConfigMap{}
 		m.Expect(m.Server.Get(t.Context(), client.ObjectKeyFromObject(m.storage), exported)).To(Succeed())
+		m.Expect(exported.ManagedFields).To(HaveExactElements(HaveField("Manager", FieldManager)))
 		m.Expect(m.after(func() { m.SendDelete(exported) })).To(Equal(aReconcile))
 
 		storage := m.now()
@@ -146,6 +155,22 @@ func TestManagerBuildsAndDeletesAnAccount(t *testing.T) {
 		_, err = m.cloud.AccountKeys(accountName(m.storage))
 		m.Expect(err).To(HaveOccurred(), "the account is deleted")
 	}, exporting)
+}
+
+func TestManagerTellsWhatADeletionRetains(t *testing.T) {
+	withManager(t, func(m *managed) {
+		time.Sleep(5 * time.Minute)
+		m.Expect(m.Server.Delete(t.Context(), m.now())).To(Succeed())
+		m.Send(m.now())
+		time.Sleep(5 * time.Minute)
+		var all []string
+		for len(m.events.Events) > 0 {
+			all = append(all, <-m.events.Events)
+		}
+		m.Expect(all).To(ContainElement(ContainSubstring(v1beta1.ReasonRetained)))
+		_, err := m.cloud.AccountKeys(accountName(m.storage))
+		m.Expect(err).NotTo(HaveOccurred())
+	}, func(s *v1beta1.SecureStorageSpec) { s.DeletionPolicy = v1beta1.DeletionRetain })
 }
 
 func TestManagerUsesTheCredentialThatTheSpecNames(t *testing.T) {
@@ -195,7 +220,7 @@ func TestManagerReconcilesWhatChanged(t *testing.T) {
 
 		before, after := m.now(), m.now()
 		after.ResourceVersion, after.Status.Conditions = "other", nil
-		m.Expect(m.after(func() { m.SendUpdate(before, after) })).To(BeZero(), "of the status, which nothing depends on")
+		m.Expect(m.after(func() { m.SendUpdate(before, after); time.Sleep(time.Minute / 4) })).To(BeZero(), "of the status, which nothing depends on")
 		after.Generation++
 		m.Expect(m.after(func() { m.SendUpdate(before, after) })).To(Equal(aReconcile))
 	}, func(s *v1beta1.SecureStorageSpec) {
@@ -207,12 +232,15 @@ func TestPlannerAsksTheCloudAndWritesNothing(t *testing.T) {
 	f := newFixture(t, fastCloud())
 	server := ssatest.NewServer(testScheme(), ssatest.Options{})
 	m := &managed{WithT: NewWithT(t), storage: f.storage, ambient: f.ambient, cloud: f.server}
-	engine, err := NewPlanner(setup.Planning{API: server, Reader: server, Clock: f.clock}, m.managerOptions())
+	engine, err := NewPlanner(setup.Planning{API: server, Reader: withoutSecrets{server}, Clock: f.clock}, m.managerOptions())
 	m.Expect(err).NotTo(HaveOccurred())
 	m.Expect(engine.Index(server)).To(Succeed())
 
 	plan, err := engine.Plan(t.Context(), m.storage)
 	m.Expect(err).NotTo(HaveOccurred())
+	for _, phase := range plan.Phases {
+		m.Expect(phase.Err).NotTo(HaveOccurred(), "it needs no Secret")
+	}
 	m.Expect(plan.Phases[0].Changes).To(HaveLen(1), "%+v", plan)
 	m.Expect(plan.Phases[0].Changes[0].Action).To(Equal(phases.ActionEnsure))
 	m.Expect(f.server.Counts("")).To(HaveKey("fixpoint"))
@@ -224,4 +252,77 @@ func TestPlannerAsksTheCloudAndWritesNothing(t *testing.T) {
 	plan, err = engine.Plan(t.Context(), m.storage)
 	m.Expect(err).NotTo(HaveOccurred())
 	m.Expect(plan.Phases[0].Verdict.Reason()).To(Equal(v1beta1.ReasonCredentialsNotAllowed), "%+v", plan)
+
+	m.storage.Spec.Provider.WorkloadIdentity = nil
+	m.storage.Spec.Provider.CredentialsSecretRef = &v1beta1.SecureStorageCredentialsSecretRef{Name: "azure"}
+	plan, err = engine.Plan(t.Context(), m.storage)
+	m.Expect(err).NotTo(HaveOccurred())
+	m.Expect(plan.Phases[0].Err).To(MatchError(ContainSubstring("reading the credentials in Secret azure")))
+
+	_, err = NewPlanner(setup.Planning{}, m.managerOptions())
+	m.Expect(err).To(MatchError(ContainSubstring("Client is nil")))
+}
+
+// withoutSecrets reads as a user who may not read Secrets.
+type withoutSecrets struct{ client.Reader }
+
+// Get implements [client.Reader].
+func (r withoutSecrets) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if _, isSecret := into.(*corev1.Secret); isSecret {
+		return apierrors.NewForbidden(corev1.Resource("secrets"), key.Name, nil)
+	}
+	return r.Reader.Get(ctx, key, into, options...)
+}
+
+// List implements [client.Reader].
+func (r withoutSecrets) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	if _, areSecrets := into.(*corev1.SecretList); areSecrets {
+		return apierrors.NewForbidden(corev1.Resource("secrets"), "", nil)
+	}
+	return r.Reader.List(ctx, into, options...)
+}
+
+// incomplete is a manager that has only what a test sets.
+type incomplete struct {
+	*managertest.Manager
+	client  client.Client
+	configs []*rest.Config
+	indexer client.FieldIndexer
+}
+
+// GetClient implements [ctrl.Manager].
+func (m *incomplete) GetClient() client.Client { return m.client }
+
+// GetFieldIndexer implements [ctrl.Manager].
+func (m *incomplete) GetFieldIndexer() client.FieldIndexer { return m.indexer }
+
+// GetConfig implements [ctrl.Manager]: the first time with the first one, and at last with none.
+func (m *incomplete) GetConfig() *rest.Config {
+	if len(m.configs) == 0 {
+		return nil
+	}
+	config := m.configs[0]
+	m.configs = m.configs[1:]
+	return config
+}
+
+type withoutIndexes struct{}
+
+// IndexField implements [client.FieldIndexer].
+func (withoutIndexes) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
+	return errors.New("the cache has started")
+}
+
+func TestSetUpSaysWhatItLacks(t *testing.T) {
+	g := NewWithT(t)
+	manager := managertest.New(t, testScheme(), ssatest.Options{})
+	config := &rest.Config{Host: "cluster.invalid"}
+	options := (&managed{cloud: fakecloud.New(fakecloud.Options{Seed: fixtureSeed})}).managerOptions()
+	g.Expect(Setup(&incomplete{Manager: manager}, options)).To(MatchError(ContainSubstring("building a client without a cache")))
+	g.Expect(Setup(&incomplete{Manager: manager, configs: []*rest.Config{config}}, options)).To(MatchError(ContainSubstring("setting up the controller securestorage")))
+	_, err := NewEngine(&incomplete{Manager: manager}, options)
+	g.Expect(err).To(MatchError(ContainSubstring("setting up the controller securestorage")))
+	whole := &incomplete{Manager: manager, configs: []*rest.Config{config}, client: withTokens{manager.GetClient()}, indexer: withoutIndexes{}}
+	g.Expect(Setup(whole, options)).To(MatchError(ContainSubstring("the cache has started")))
+	g.Expect(definition(nil, nil).Controller).To(Equal("securestorage"), "the name in metrics, Events and logs")
 }
