@@ -124,6 +124,11 @@ func (m *managed) ready() *metav1.Condition {
 	return meta.FindStatusCondition(m.now().Status.Conditions, v1beta1.ConditionReady)
 }
 
+// wait lets reconciles become due.
+func wait(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // synctest advances the clock
+}
+
 // aReconcile is how often one reconcile reads the SecureStorage from the cache: for the protection of Secrets, and then to
 // reconcile it.
 const aReconcile = 2
@@ -138,7 +143,7 @@ func (m *managed) after(event func()) int {
 
 func TestManagerBuildsAndDeletesAnAccount(t *testing.T) {
 	withManager(t, func(m *managed) {
-		time.Sleep(5 * time.Minute)
+		wait(5 * time.Minute)
 		m.Expect(m.ready()).To(HaveField("Status", metav1.ConditionTrue), "%v", m.now().Status.Conditions)
 		_, err := m.cloud.AccountKeys(accountName(m.storage))
 		m.Expect(err).NotTo(HaveOccurred())
@@ -150,7 +155,7 @@ func TestManagerBuildsAndDeletesAnAccount(t *testing.T) {
 		storage := m.now()
 		m.Expect(m.Server.Delete(t.Context(), storage)).To(Succeed())
 		m.Send(m.now())
-		time.Sleep(5 * time.Minute)
+		wait(5 * time.Minute)
 		m.Expect(apierrors.IsNotFound(m.Server.Get(t.Context(), client.ObjectKeyFromObject(storage), storage))).To(BeTrue())
 		_, err = m.cloud.AccountKeys(accountName(m.storage))
 		m.Expect(err).To(HaveOccurred(), "the account is deleted")
@@ -159,10 +164,10 @@ func TestManagerBuildsAndDeletesAnAccount(t *testing.T) {
 
 func TestManagerTellsWhatADeletionRetains(t *testing.T) {
 	withManager(t, func(m *managed) {
-		time.Sleep(5 * time.Minute)
+		wait(5 * time.Minute)
 		m.Expect(m.Server.Delete(t.Context(), m.now())).To(Succeed())
 		m.Send(m.now())
-		time.Sleep(5 * time.Minute)
+		wait(5 * time.Minute)
 		var all []string
 		for len(m.events.Events) > 0 {
 			all = append(all, <-m.events.Events)
@@ -196,7 +201,7 @@ func TestManagerUsesTheCredentialThatTheSpecNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withManager(t, func(m *managed) {
-				time.Sleep(5 * time.Minute)
+				wait(5 * time.Minute)
 				m.Expect(m.ready()).To(HaveField("Reason", c.reason), "%v", m.now().Status.Conditions)
 				if c.caller == "" {
 					m.Expect(m.cloud.Counts("")).To(BeEmpty())
@@ -220,7 +225,7 @@ func TestManagerReconcilesWhatChanged(t *testing.T) {
 
 		before, after := m.now(), m.now()
 		after.ResourceVersion, after.Status.Conditions = "other", nil
-		m.Expect(m.after(func() { m.SendUpdate(before, after); time.Sleep(time.Minute / 4) })).To(BeZero(), "of the status, which nothing depends on")
+		m.Expect(m.after(func() { m.SendUpdate(before, after); wait(time.Minute / 4) })).To(BeZero(), "of the status, which nothing depends on")
 		after.Generation++
 		m.Expect(m.after(func() { m.SendUpdate(before, after) })).To(Equal(aReconcile))
 	}, func(s *v1beta1.SecureStorageSpec) {

@@ -85,7 +85,7 @@ func use(ref schema.TypeRef, in *schema.Schema, used map[string]bool) {
 	}
 	if atom.Map != nil {
 		use(atom.Map.ElementType, in, used)
-		for _, field := range atom.Map.Fields {
+		for _, field := range atom.Fields {
 			use(field.Type, in, used)
 		}
 	}
