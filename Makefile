@@ -19,6 +19,8 @@ TEST_PARALLEL ?= 2
 UNIT_TIMEOUT ?= 10m
 CLUSTER_TIMEOUT ?= 20m
 FAULTS_TIMEOUT ?= 45m
+# The first time, everything is compiled for five platforms.
+IMAGE_TIMEOUT ?= 40m
 
 # The race detector needs a C compiler.
 C_COMPILER := $(shell command -v $$($(GO) env CC) 2>/dev/null)
@@ -274,7 +276,7 @@ test-web: ## Test the functions of the console's pages that need no browser; nee
 
 .PHONY: test-image
 test-image: $(GOVULNCHECK) ## Run the tests of the image and of a release, which is built twice.
-	cd hack/image && $(GO) test -timeout $(CLUSTER_TIMEOUT) ./...
+	cd hack/image && $(GO) test -timeout $(IMAGE_TIMEOUT) ./...
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on a node of their own (Linux, root) or on the current cluster (E2E_CLUSTER=current). See docs/e2e.md.
