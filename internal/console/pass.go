@@ -1,6 +1,8 @@
 package console
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -33,6 +35,12 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *caller) error {
 	if err != nil {
 		return err
 	}
+	// It is read here, so that the transport can send it again: an API server that closes a connection refuses requests
+	// that are on their way, without executing them.
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
 	if err := endless(w); err != nil {
 		return err
 	}
@@ -42,6 +50,11 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *caller) error {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = &url.URL{Scheme: server.Scheme, Host: server.Host, Path: path.Join("/", server.Path, p.In.URL.Path), RawQuery: p.In.URL.RawQuery}
 			p.Out.Host = server.Host
+			if len(body) > 0 {
+				p.Out.ContentLength = int64(len(body))
+				p.Out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+				p.Out.Body, _ = p.Out.GetBody() // never fails
+			}
 			for name := range p.Out.Header {
 				if !slices.Contains(passedHeaders, name) {
 					p.Out.Header.Del(name)
