@@ -16,14 +16,14 @@ import (
 )
 
 // userOf reads as a user who may not read Secrets.
-type userOf struct{ *fixture }
+type userOf struct{ client.Reader }
 
 // Get implements [client.Reader].
 func (u userOf) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
 	if _, isSecret := into.(*corev1.Secret); isSecret {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, key.Name, errors.New("RBAC"))
 	}
-	return u.fixture.Get(ctx, key, into, options...)
+	return u.Reader.Get(ctx, key, into, options...)
 }
 
 // plan plans with what a reader may read, and returns the plan of the keys.

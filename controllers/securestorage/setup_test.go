@@ -237,7 +237,7 @@ func TestPlannerAsksTheCloudAndWritesNothing(t *testing.T) {
 	f := newFixture(t, fastCloud())
 	server := ssatest.NewServer(testScheme(), ssatest.Options{})
 	m := &managed{WithT: NewWithT(t), storage: f.storage, ambient: f.ambient, cloud: f.server}
-	engine, err := NewPlanner(setup.Planning{API: server, Reader: withoutSecrets{server}, Clock: f.clock}, m.managerOptions())
+	engine, err := NewPlanner(setup.Planning{API: server, Reader: userOf{server}, Clock: f.clock}, m.managerOptions())
 	m.Expect(err).NotTo(HaveOccurred())
 	m.Expect(engine.Index(server)).To(Succeed())
 
@@ -266,25 +266,6 @@ func TestPlannerAsksTheCloudAndWritesNothing(t *testing.T) {
 
 	_, err = NewPlanner(setup.Planning{}, m.managerOptions())
 	m.Expect(err).To(MatchError(ContainSubstring("Client is nil")))
-}
-
-// withoutSecrets reads as a user who may not read Secrets.
-type withoutSecrets struct{ client.Reader }
-
-// Get implements [client.Reader].
-func (r withoutSecrets) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
-	if _, isSecret := into.(*corev1.Secret); isSecret {
-		return apierrors.NewForbidden(corev1.Resource("secrets"), key.Name, nil)
-	}
-	return r.Reader.Get(ctx, key, into, options...)
-}
-
-// List implements [client.Reader].
-func (r withoutSecrets) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
-	if _, areSecrets := into.(*corev1.SecretList); areSecrets {
-		return apierrors.NewForbidden(corev1.Resource("secrets"), "", nil)
-	}
-	return r.Reader.List(ctx, into, options...)
 }
 
 // incomplete is a manager that has only what a test sets.

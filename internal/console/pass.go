@@ -41,6 +41,10 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *caller) error {
 	if err != nil {
 		return err
 	}
+	whole, err := http.NewRequestWithContext(r.Context(), r.Method, "/", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
 	if err := endless(w); err != nil {
 		return err
 	}
@@ -50,11 +54,7 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *caller) error {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = &url.URL{Scheme: server.Scheme, Host: server.Host, Path: path.Join("/", server.Path, p.In.URL.Path), RawQuery: p.In.URL.RawQuery}
 			p.Out.Host = server.Host
-			if len(body) > 0 {
-				p.Out.ContentLength = int64(len(body))
-				p.Out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-				p.Out.Body, _ = p.Out.GetBody() // never fails
-			}
+			p.Out.Body, p.Out.GetBody, p.Out.ContentLength = whole.Body, whole.GetBody, whole.ContentLength
 			for name := range p.Out.Header {
 				if !slices.Contains(passedHeaders, name) {
 					p.Out.Header.Del(name)
