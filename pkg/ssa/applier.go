@@ -37,9 +37,9 @@ type Options struct {
 	Reader client.Reader
 	// FieldManager is the stable name under which everything is applied.
 	FieldManager string
-	// TypeConverters know the schemas of kinds outside k8s.io/api: the functions NewTypeConverter that are generated
-	// beside the apply configurations. They are called, with the scheme of the client, when a schema is first needed,
-	// and asked in turn, before the schemas of k8s.io/api.
+	// TypeConverters know the schemas of kinds: the functions NewTypeConverter that are generated beside the apply
+	// configurations. They are called, with the scheme of the client, when a schema is first needed, and asked in turn.
+	// Kinds of k8s.io/api need none: the schemas of client-go are loaded for those that no converter knows.
 	TypeConverters []func(*runtime.Scheme) managedfields.TypeConverter
 	// FormerManagers are names under which earlier versions of the same operator wrote by Update.
 	// The first write transfers their fields to FieldManager. FieldManager is always one of them.
