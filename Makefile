@@ -128,7 +128,7 @@ UNIT_TEST = GOGC=400 $(GO_TEST)
 # with TEST_PARALLEL clusters at a time: more at a time would miss the deadlines.
 DEADLINES := test-unit-raced test-ha test-split test-suites-raced test-deploy
 # Tests without such deadlines. They run beside those at a lower priority, mostly in the processor time that the others
-# leave while they wait. At a much lower one, API servers and managers would miss their own deadlines.
+# leave while they wait.
 BACKGROUND := test-unit-exhaustive test-suites test-chart test-identity
 # Runs targets one after the other, also within make -j: $(call one-by-one,targets,prefix). The + before it tells
 # make that the line runs make, whose output it then prints as it comes.
@@ -169,7 +169,7 @@ test-with-deadlines:
 
 .PHONY: test-in-background
 test-in-background:
-	+@$(call one-by-one,$(BACKGROUND),nice -n 5)
+	+@$(call one-by-one,$(BACKGROUND),nice -n 10)
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no cluster.

@@ -101,8 +101,9 @@ func setController(meta *metav1ac.ObjectMetaApplyConfiguration, owner metav1.Own
 			return fmt.Errorf("its owner references name a controller beside the owner of the request, %s %s: name only one", owner.Kind, owner.Name)
 		}
 	}
-	meta.WithOwnerReferences(metav1ac.OwnerReference().
-		WithAPIVersion(owner.APIVersion).WithKind(owner.Kind).WithName(owner.Name).WithUID(owner.UID).
-		WithController(true).WithBlockOwnerDeletion(true))
+	reference := metav1ac.OwnerReference().
+		WithAPIVersion(owner.APIVersion).WithKind(owner.Kind).WithName(owner.Name).WithUID(owner.UID).WithController(true)
+	reference.BlockOwnerDeletion = owner.BlockOwnerDeletion
+	meta.WithOwnerReferences(reference)
 	return nil
 }

@@ -74,6 +74,10 @@ func TestSetController(t *testing.T) {
 		g.Expect(meta.OwnerReferences[2]).To(Equal(*metav1ac.OwnerReference().
 			WithAPIVersion("v1").WithKind("ConfigMap").WithName("owner").WithUID("me").WithController(true).WithBlockOwnerDeletion(true)))
 	}
+	owner.BlockOwnerDeletion = nil
+	g.Expect(setController(meta, owner)).To(Succeed())
+	g.Expect(meta.OwnerReferences[2].BlockOwnerDeletion).To(BeNil())
+
 	meta.OwnerReferences[0].WithController(true)
 	g.Expect(setController(meta, owner)).NotTo(Succeed())
 }

@@ -29,8 +29,9 @@ type Request struct {
 	Desired Configuration
 	// Live is the object as the caller's cache shows it, or nil if it shows none. It is only read.
 	Live client.Object
-	// Owner is the controller of the object: it is written with force, and never if another controller owns it. Nil is
-	// for shared objects: those are written without force, and a field that another manager holds is a conflict.
+	// Owner is the controller of the object, and [ControllerReference] returns it: the object is written with force, and
+	// never if another controller owns it. A reference without BlockOwnerDeletion is written without it. Nil is for shared
+	// objects: those are written without force, and a field that another manager holds is a conflict.
 	Owner *metav1.OwnerReference
 	// Adoption says what to do with an existing object that no controller owns.
 	Adoption AdoptionPolicy

@@ -49,7 +49,8 @@ func (w *fixture) contractEvents(name string) []string {
 func (w *fixture) stored(g Gomega, name string) map[string]prober.ContractText {
 	live := &corev1.ConfigMap{}
 	g.Expect(w.Suite.API.Get(w.Ctx, w.Key(name+v1beta1.ContractSuffix), live)).To(Succeed())
-	g.Expect(live.OwnerReferences).To(ConsistOf(And(HaveField("Kind", "MCPServer"), HaveField("Name", name))))
+	g.Expect(live.OwnerReferences).To(ConsistOf(And(HaveField("Kind", "MCPServer"), HaveField("Name", name),
+		HaveField("BlockOwnerDeletion", BeNil()))), "see storedContractPhase")
 	contracts := map[string]prober.ContractText{}
 	for key, value := range live.Data {
 		var text prober.ContractText
