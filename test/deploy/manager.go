@@ -44,9 +44,10 @@ const grace = 15 * time.Second
 // Build builds cmd/manager from the source in root into dir.
 func Build(ctx context.Context, root, dir string) (string, error) {
 	program := filepath.Join(dir, "manager")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/manager")
+	// As the image is built, with which it shares the compiled packages. With -trimpath they are also shared among copies of
+	// the source in different directories.
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./cmd/manager")
 	cmd.Dir = root
-	// Without cgo it shares the packages that the local cluster is built of.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the manager: %w\n%s", err, output)
