@@ -22,6 +22,9 @@ FAULTS_TIMEOUT ?= 45m
 # The first time, everything is compiled for five platforms.
 IMAGE_TIMEOUT ?= 40m
 
+# Copies of the source in different directories share compiled packages and results of tests.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
+
 # The race detector needs a C compiler.
 C_COMPILER := $(shell command -v $$($(GO) env CC) 2>/dev/null)
 RACE := $(if $(C_COMPILER),-race)

@@ -73,9 +73,9 @@ func managerEnvironment(dir string) []string {
 
 func buildManager(ctx context.Context, root, dir string) (string, error) {
 	program := filepath.Join(dir, "manager")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/manager")
+	// Without cgo and -trimpath, packages that are built for the local cluster are reused.
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath=false", "-o", program, "./cmd/manager")
 	cmd.Dir = root
-	// Without cgo, packages that are built for the local cluster are reused.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the manager: %w\n%s", err, output)
