@@ -103,7 +103,8 @@ func (r *release) add() {
 	args := append([]string{
 		"--kubeconfig=" + kubeconfig, "--controllers=appservice", "--pod-namespace=" + r.name,
 		"--leader-elect", "--leader-election-namespace=" + r.name,
-		"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=250ms",
+		// On a busy machine, a shorter deadline ends leaders that no test has killed.
+		"--leader-elect-lease-duration=10s", "--leader-elect-renew-deadline=8s", "--leader-elect-retry-period=250ms",
 		"--health-probe-bind-address=" + each.health, "--metrics-bind-address=" + each.metrics, "--metrics-secure=false",
 	}, r.args...)
 	each.process, err = cluster.StartProcess(each.user, each.log, []string{"HOME=" + folder, "TMPDIR=" + folder, "PATH=/usr/bin:/bin"}, managerProgram, args...)
