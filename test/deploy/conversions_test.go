@@ -47,7 +47,7 @@ func TestConversionsWhileReplicasFail(t *testing.T) {
 		_, err := f.in(alpha, "mcpservers").Apply(w.ctx, "first", mcpServer("first", 0), metav1.ApplyOptions{FieldManager: "load", DryRun: []string{metav1.DryRunAll}})
 		return err
 	}).Should(Succeed())
-	const streams, perSecond = 6, 2
+	const streams, perSecond = 6, 5
 	var retries atomic.Int64
 	var reason atomic.Value // of the last one
 	again := func(err error) bool {
