@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -148,6 +149,11 @@ func (rs Requests) Verbs(verbs ...string) Requests {
 
 // Writes returns the mutating requests, including refused ones.
 func (rs Requests) Writes() Requests { return rs.Where(Request.IsWrite) }
+
+// Succeeded returns the requests that the API server did not refuse.
+func (rs Requests) Succeeded() Requests {
+	return rs.Where(func(r Request) bool { return r.Code >= http.StatusOK && r.Code < http.StatusMultipleChoices })
+}
 
 // Applies returns the server-side applies.
 func (rs Requests) Applies() Requests { return rs.Where(Request.IsApply) }

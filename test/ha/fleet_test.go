@@ -174,7 +174,7 @@ func (f *fleet) eventuallyWhole() *replica {
 // leader is the replica that was the last to take or renew the Lease, unless it has ended since.
 func (f *fleet) leader() *replica {
 	f.t.Helper()
-	writes := successful(f.requests().In(f.namespace).Of(leaseResource).Writes())
+	writes := f.requests().In(f.namespace).Of(leaseResource).Writes().Succeeded()
 	if len(writes) == 0 || f.leases.holder() == "" {
 		return nil
 	}

@@ -3,7 +3,6 @@ package ha_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -94,16 +93,12 @@ func (f *fleet) firstActAfter(moment time.Time, except ...*replica) (act, bool) 
 	return act{}, false
 }
 
-func successful(requests cluster.Requests) cluster.Requests {
-	return requests.Where(func(r cluster.Request) bool { return r.Code >= http.StatusOK && r.Code < http.StatusMultipleChoices })
-}
-
 // lists are the lists that new leaders asked for in the time after they took the Lease. Pods are in no
 // cache: they are listed to tell why a rollout makes no progress.
 func (f *fleet) lists(leader string, within time.Duration) cluster.Requests {
 	f.t.Helper()
 	own := f.requests().By(leader)
-	taken := successful(own.Of(leaseResource).Writes())
+	taken := own.Of(leaseResource).Writes().Succeeded()
 	if len(taken) == 0 {
 		return nil
 	}
@@ -118,7 +113,7 @@ func (f *fleet) lists(leader string, within time.Duration) cluster.Requests {
 func (f *fleet) readsBeforeTaking(leader string) cluster.Requests {
 	f.t.Helper()
 	ofLease := f.requests().In(f.namespace).Of(leaseResource)
-	writes := successful(ofLease.Writes())
+	writes := ofLease.Writes().Succeeded()
 	taken := slices.IndexFunc(writes, func(r cluster.Request) bool { return r.User == leader })
 	f.Expect(taken).To(BeNumerically(">", 0), "%s took no Lease from another replica", leader)
 	return ofLease.By(leader).Verbs("get").Where(func(r cluster.Request) bool {
