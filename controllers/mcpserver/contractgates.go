@@ -35,7 +35,7 @@ type contractDecision struct {
 	// held is the number of running pods that take no traffic because of the gate.
 	held int
 	// unknown is true if the contract of some of these is not known, err is why, and unjudged is true if one of them was
-	// refused before: a manager that has just started has not probed it.
+	// refused before: a manager that has just started has not probed it, or could not.
 	unknown, unjudged bool
 	err               *prober.Error
 }
@@ -113,5 +113,5 @@ func (d *contractDecision) addHeld(pod gatedPod, gate corev1.ConditionStatus) {
 	}
 	d.unknown = true
 	d.err = cmp.Or(d.err, pod.err)
-	d.unjudged = d.unjudged || pod.gate == corev1.ConditionFalse && pod.err == nil
+	d.unjudged = d.unjudged || pod.gate == corev1.ConditionFalse
 }

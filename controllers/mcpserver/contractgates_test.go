@@ -27,6 +27,8 @@ func TestGatesFollowContracts(t *testing.T) {
 	)
 	cannotRead := offering("", unset)
 	cannotRead.err = &prober.Error{Kind: prober.Unauthorized, Status: 401}
+	refusedAndUnreadable := offering("", refused)
+	refusedAndUnreadable.err = &prober.Error{Kind: prober.Timeout}
 	starting := gatedPod{contract: &prober.Contract{Digest: "2"}}
 	type gates = []corev1.ConditionStatus
 	cases := map[string]struct {
@@ -78,6 +80,9 @@ func TestGatesFollowContracts(t *testing.T) {
 		"after a restart of the manager, nothing changes": {
 			pods: []gatedPod{offering("", opened), offering("", refused)}, recorded: "1", gates: gates{unset, unset},
 			want: contractDecision{held: 1, unknown: true, unjudged: true}, decided: "1"},
+		"after a restart, a pod that was refused does not answer": {
+			pods: []gatedPod{refusedAndUnreadable}, recorded: "1", gates: gates{unset},
+			want: contractDecision{held: 1, unknown: true, unjudged: true, err: refusedAndUnreadable.err}, decided: "1"},
 		"after a restart, old pods may be those that are not known": {
 			pods: []gatedPod{offering("", opened), offering("2", opened)}, approved: "2", recorded: "1", gates: gates{unset, opened}, decided: "2"},
 		"the contract cannot be read": {

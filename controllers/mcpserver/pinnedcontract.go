@@ -266,7 +266,7 @@ func contractVerdict(server *v1beta1.MCPServer, d contractDecision, isComplete, 
 	switch {
 	case d.pending != nil:
 		return phases.Wait(v1beta1.ReasonContractNotApproved, pendingMessage(server, d), 0).AsWarning()
-	case d.unjudged && server.Status.PendingContract != nil:
+	case d.unjudged && d.err == nil && server.Status.PendingContract != nil:
 		return lastContractVerdict(server)
 	case d.err != nil:
 		return phases.Wait(v1beta1.ReasonContractPending, "the contract of pods cannot be read, so they take no traffic: "+d.err.Error()+"; "+remedy(d.err), 0).AsWarning()
@@ -363,7 +363,9 @@ func (s *scope) pendingContract(now metav1.Time) *v1beta1.MCPServerPendingContra
 	switch {
 	case !pinsContract(s.server):
 		return nil
-	case s.pinned == nil, s.pinned.err != nil, s.pinned.decision.pending == nil && s.pinned.decision.unjudged:
+	case s.pinned == nil, s.pinned.err != nil:
+		return before
+	case s.pinned.decision.pending == nil && s.pinned.decision.unjudged && before != nil && before.Digest != s.pinned.decision.approved:
 		return before
 	case s.pinned.decision.pending == nil:
 		return nil

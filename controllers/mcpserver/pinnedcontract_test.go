@@ -68,6 +68,10 @@ func TestContractVerdict(t *testing.T) {
 				"all pods offer the previous contract, and take traffic until others offer the approved one: roll out a server that offers it, or approve d1"}},
 		"after a restart of the manager": {one, "", &metav1.Condition{Type: v1beta1.ConditionContractReady, Reason: v1beta1.ReasonContractNotApproved, Message: "as before"},
 			contractDecision{approved: "d1", unknown: true, unjudged: true, held: 1}, true, false, outcome{"wait", "ContractNotApproved", "as before"}},
+		"not readable after a restart of the manager": {one, "", &metav1.Condition{Type: v1beta1.ConditionContractReady, Reason: v1beta1.ReasonContractNotApproved, Message: "as before"},
+			contractDecision{approved: "d1", unknown: true, unjudged: true, held: 1, err: &prober.Error{Kind: prober.Invalid}}, true, false,
+			outcome{"wait", "ContractPending", "the contract of pods cannot be read, so they take no traffic: " + (&prober.Error{Kind: prober.Invalid}).Error() +
+				"; correct spec.protocol and the objects that it refers to"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -123,6 +127,10 @@ func TestPendingContractOfTheStatus(t *testing.T) {
 
 	s.pinned.decision = contractDecision{unjudged: true}
 	g.Expect(s.pendingContract(later)).To(Equal(first), "until the pods are probed again")
+	s.pinned.decision.err = &prober.Error{Kind: prober.Timeout}
+	g.Expect(s.pendingContract(later)).To(Equal(first), "until the pods answer")
+	s.pinned.decision.approved = two.Digest
+	g.Expect(s.pendingContract(later)).To(BeNil(), "it is approved")
 	s.pinned.decision = contractDecision{}
 	g.Expect(s.pendingContract(later)).To(BeNil())
 
