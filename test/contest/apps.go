@@ -105,10 +105,13 @@ func CreateApps(ctx context.Context, user client.WithWatch, namespace string, co
 	return all, nil
 }
 
-// Settle waits until nobody has written anything for a while, and the program has used almost no processor time; nil
-// is no program. Leases are written all the time.
-func Settle(ctx context.Context, c *cluster.Cluster, program *Running) error {
-	const quiet, almostNone = 3 * time.Second, 30 * time.Millisecond
+// Quiet is how long nothing happens on a cluster at rest.
+const Quiet = 3 * time.Second
+
+// Settle waits until nobody has written anything for as long as quiet says, and the program has used almost no
+// processor time; nil is no program. Leases are written all the time.
+func Settle(ctx context.Context, c *cluster.Cluster, program *Running, quiet time.Duration) error {
+	const almostNone = 30 * time.Millisecond
 	position, err := c.Audit().Mark()
 	if err != nil {
 		return err

@@ -23,6 +23,8 @@ type Drift struct {
 	// List is of the child's kind.
 	List   client.ObjectList
 	Meddle Meddle
+	// Repair reverts it; nil if a manager does.
+	Repair Meddle
 	// Repaired says whether the child is as it was; nil if it is once it is there again.
 	Repaired func(client.Object) bool
 }
@@ -38,7 +40,7 @@ type Repairs struct {
 	Rounds int
 	// Timeout is how long a repair may take before the measurement fails.
 	Timeout time.Duration
-	// Ready waits until there is nothing to repair.
+	// Ready waits until there is nothing to repair, and nothing of the last repair is left to do.
 	Ready func(ctx context.Context) error
 }
 
@@ -132,6 +134,11 @@ func (r Repairs) repair(ctx context.Context, d Drift) (float64, error) {
 		return 0, err
 	}
 	started := time.Now()
+	if d.Repair != nil {
+		if err := d.Repair(ctx, r.User, r.Key); err != nil {
+			return 0, err
+		}
+	}
 	repair := Repair{Drift: d}
 	for {
 		select {

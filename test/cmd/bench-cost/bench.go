@@ -76,5 +76,5 @@ func poll(ctx context.Context, condition wait.ConditionWithContextFunc) error {
 func (b *bench) settle(ctx context.Context, manager *contest.Running) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return contest.Settle(ctx, b.cluster, manager)
+	return contest.Settle(ctx, b.cluster, manager, contest.Quiet)
 }

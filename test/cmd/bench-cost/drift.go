@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
 	"github.com/fixpoint-dev/fixpoint/test/contest"
 	"github.com/fixpoint-dev/fixpoint/test/measure"
 )
@@ -42,7 +45,12 @@ var drifts = []measure.Drift{
 	{Name: rowDriftConfigMap, List: &corev1.ConfigMapList{}, Meddle: measure.Remove[*corev1.ConfigMap]()},
 }
 
-// drift measures the repair of what others change, among all AppServices.
+// rowsBare are the rows of bare requests, by drift.
+var rowsBare = map[string]string{rowDriftImage: rowBareImage, rowDriftScale: rowBareScale}
+
+// drift measures the repair of what others change, among all AppServices. Then it stops the manager, and measures how
+// long the one request takes with which the manager repairs a Deployment: an update, or an apply. That is the part of
+// the API server.
 func (c *column) drift(ctx context.Context) error {
 	namespace, err := c.newNamespace(ctx)
 	if err != nil {
@@ -53,23 +61,77 @@ func (c *column) drift(ctx context.Context) error {
 		return err
 	}
 	key := client.ObjectKeyFromObject(app)
-	took, err := measure.Repairs{
-		User: c.user, Key: key, Drifts: drifts, Rounds: c.repairs, Timeout: timeout,
-		Ready: func(ctx context.Context) error {
-			return poll(ctx, func(ctx context.Context) (bool, error) { return c.isComplete(ctx, key) })
-		},
-	}.Times(ctx)
-	if err != nil {
+	if err := c.repairsOf(ctx, key, drifts); err != nil {
 		return err
 	}
-	for name, times := range took {
-		c.values[name] = measure.Median(times)
+	if err := c.stop(); err != nil {
+		return err
+	}
+	if err := c.repairsOf(ctx, key, bareDrifts(c.put)); err != nil {
+		return err
+	}
+	if err := c.start(ctx); err != nil {
+		return err
 	}
 	if err := c.user.Delete(ctx, app); err != nil {
 		return err
 	}
 	_, err = c.untilGone(ctx, namespace)
 	return err
+}
+
+// repairsOf measures drifts one at a time, each on a cluster at rest: a Deployment is rolled out, or reported, for some
+// time after its repair.
+func (c *column) repairsOf(ctx context.Context, key client.ObjectKey, drifts []measure.Drift) error {
+	const quiet = 300 * time.Millisecond
+	took, err := measure.Repairs{
+		User: c.user, Key: key, Drifts: drifts, Rounds: c.repairs, Timeout: timeout,
+		Ready: func(ctx context.Context) error {
+			if err := poll(ctx, func(ctx context.Context) (bool, error) { return c.isComplete(ctx, key) }); err != nil {
+				return err
+			}
+			return contest.Settle(ctx, c.cluster, c.manager, quiet)
+		},
+	}.Times(ctx)
+	for name, times := range took {
+		c.values[name] = measure.Median(times)
+	}
+	return err
+}
+
+// put writes a Deployment as the column's manager does.
+func (c *column) put(ctx context.Context, user client.Client, deployment *appsv1.Deployment) error {
+	if c.program.Name == c.textbook.Name {
+		deployment.ResourceVersion = "" // which the edit has changed
+		return user.Update(ctx, deployment, client.FieldOwner(c.program.Name))
+	}
+	configuration, err := appsv1ac.ExtractDeployment(deployment, appservice.FieldManager)
+	if err != nil {
+		return err
+	}
+	return user.Apply(ctx, configuration, client.FieldOwner(appservice.FieldManager), client.ForceOwnership)
+}
+
+// bareDrifts are the edits of a Deployment, which put reverts.
+func bareDrifts(put func(context.Context, client.Client, *appsv1.Deployment) error) []measure.Drift {
+	var bare []measure.Drift
+	for _, d := range drifts {
+		row, ok := rowsBare[d.Name]
+		if !ok {
+			continue
+		}
+		before, edit := &appsv1.Deployment{}, d.Meddle
+		d.Name = row
+		d.Meddle = func(ctx context.Context, c client.Client, key client.ObjectKey) error {
+			if err := c.Get(ctx, key, before); err != nil {
+				return err
+			}
+			return edit(ctx, c, key)
+		}
+		d.Repair = func(ctx context.Context, c client.Client, _ client.ObjectKey) error { return put(ctx, c, before) }
+		bare = append(bare, d)
+	}
+	return bare
 }
 
 // isComplete reports whether an AppService is Ready, its rollout complete, and whether it has its other children.

@@ -95,7 +95,7 @@ func countReady(list client.ObjectList) int {
 func (e *environment) settle(ctx context.Context, manager *contest.Running) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return contest.Settle(ctx, e.cluster, manager)
+	return contest.Settle(ctx, e.cluster, manager, contest.Quiet)
 }
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
