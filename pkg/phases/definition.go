@@ -46,8 +46,8 @@ type Definition[O client.Object, S any] struct {
 	Policies func(object O) Policies
 	// ReportInterval is how long the first status of a generation, or of a deletion, may be put off while all there is
 	// to say is that a child is not ready, or not gone, yet. That saves a write where the child soon is. What is wrong
-	// is reported at once. A status that only says [WaitVerdict.Briefly] may be put off as well. Optional: zero puts
-	// nothing off.
+	// is reported at once. A status that only says [WaitVerdict.Briefly] may be put off later as well, for [BriefInterval].
+	// Optional: zero puts nothing off.
 	ReportInterval time.Duration
 	// Postpone says for how long a reconcile that costs more than it is worth at the moment is put off;
 	// zero is not at all. Optional.

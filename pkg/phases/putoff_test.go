@@ -108,7 +108,9 @@ func TestABriefWaitOfAReadyObjectIsPutOff(t *testing.T) {
 				g.Expect(h.states()).To(ContainElement("Ready=False/" + c.verdict.Reason()))
 				return
 			}
-			g.Expect(result.RequeueAfter).To(Equal(reportInterval))
+			g.Expect(result.RequeueAfter).To(Equal(phases.BriefInterval))
+			h.clock.SetTime(h.clock.Now().Add(phases.BriefInterval - time.Second))
+			g.Expect(run().RequeueAfter).To(Equal(time.Second))
 			g.Expect(h.states()).To(ContainElement("Ready=True/Ready"))
 			g.Expect(h.writes).To(BeEmpty())
 
@@ -117,8 +119,8 @@ func TestABriefWaitOfAReadyObjectIsPutOff(t *testing.T) {
 			run()
 			g.Expect(h.writes).To(BeEmpty())
 			now = c.verdict
-			g.Expect(run().RequeueAfter).To(Equal(reportInterval), "a new wait")
-			h.clock.SetTime(h.clock.Now().Add(reportInterval))
+			g.Expect(run().RequeueAfter).To(Equal(phases.BriefInterval), "a new wait")
+			h.clock.SetTime(h.clock.Now().Add(phases.BriefInterval))
 			run()
 			g.Expect(h.states()).To(ContainElement("Ready=False/" + c.verdict.Reason()))
 		})

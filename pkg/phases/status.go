@@ -84,6 +84,10 @@ type due struct {
 	since      time.Time
 }
 
+// BriefInterval is how long a status that is about the generation already may be put off for a wait that usually ends
+// within a second ([WaitVerdict.Briefly]): a control plane that is busy takes longer.
+const BriefInterval = 10 * time.Second
+
 // putOff says for how much longer a status need not be written that only says that a child is not ready, or not gone,
 // yet: most are within that time, which saves a write. Until then the status says by its observedGeneration that it
 // is about an earlier generation.
@@ -101,7 +105,11 @@ func (e *Engine[O, S]) putOff(live O, w *walk[S], summary Summary) time.Duration
 		this = due{live.GetUID(), live.GetGeneration(), summary.Now.Time}
 		e.due.Store(key, this)
 	}
-	return max(0, e.def.ReportInterval-summary.Now.Sub(this.since))
+	interval := e.def.ReportInterval
+	if isObserved {
+		interval = BriefInterval
+	}
+	return max(0, interval-summary.Now.Sub(this.since))
 }
 
 // waitsForChild says whether all that keeps the object from being ready, or gone, is that a child takes its time.

@@ -191,8 +191,8 @@ func (w WaitVerdict) AsWarning() WaitVerdict {
 }
 
 // Briefly says that the wait usually ends within a second, as for a controller to observe a change of its object. The
-// status may be put off for [Definition.ReportInterval], also if it is about the generation of the object already: a
-// change of nothing but metadata then does not make the object unready.
+// status may be put off for [Definition.ReportInterval], and for [BriefInterval] if it is about the generation of the
+// object already: a change of nothing but metadata then does not make the object unready.
 func (w WaitVerdict) Briefly() WaitVerdict {
 	w.brief = true
 	return w
