@@ -17,7 +17,7 @@ KUSTOMIZE := $(BIN)/kustomize
 # How many packages each of the targets below builds and tests at a time.
 TEST_PARALLEL ?= 2
 UNIT_TIMEOUT ?= 10m
-CLUSTER_TIMEOUT ?= 20m
+CLUSTER_TIMEOUT ?= 30m
 FAULTS_TIMEOUT ?= 45m
 # The first time, everything is compiled for five platforms.
 IMAGE_TIMEOUT ?= 40m

@@ -23,7 +23,7 @@ import (
 )
 
 // timeout bounds every wait of a test.
-const timeout = 3 * time.Minute
+const timeout = 10 * time.Minute
 
 // TestReleaseInstallsUpgradesAndUninstalls installs, upgrades and uninstalls the chart as the helm command does, on a cluster.
 func TestReleaseInstallsUpgradesAndUninstalls(t *testing.T) {

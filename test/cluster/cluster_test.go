@@ -17,7 +17,7 @@ import (
 )
 
 // timeout is for clusters that start concurrently. The namespace controller alone waits 16 s for terminating pods.
-const timeout = 3 * time.Minute
+const timeout = 10 * time.Minute
 
 func start(t *testing.T, o Options) *Cluster {
 	t.Helper()

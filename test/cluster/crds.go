@@ -23,7 +23,7 @@ import (
 
 // establishTimeout limits the wait for all CRDs. It takes a second on an idle machine, and a minute on one that is busy with
 // work of a higher priority.
-const establishTimeout = 3 * time.Minute
+const establishTimeout = 10 * time.Minute
 
 // InstallCRDs applies the CustomResourceDefinitions in files and directories and waits until all are established. In
 // directories it reads .yaml and .yml files and ignores other kinds.

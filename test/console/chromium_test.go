@@ -22,7 +22,7 @@ import (
 const (
 	// browserTime is how long a test waits for the browser. With several at a time on a busy machine, one starts within a
 	// minute.
-	browserTime = 3 * time.Minute
+	browserTime = 10 * time.Minute
 	pagesDir    = "../../internal/console/web"
 )
 

@@ -21,7 +21,7 @@ const (
 	website              = "../../examples/website"
 	applicationNamespace = "../../examples/applicationnamespace"
 
-	within = 3 * time.Minute
+	within = 10 * time.Minute
 	every  = 50 * time.Millisecond
 )
 

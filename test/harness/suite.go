@@ -37,7 +37,7 @@ const (
 const (
 	// Timeout is how long [Eventually] and Gomega's own wait by default. What works takes seconds on an idle machine,
 	// and far longer in the background of a busy one, where make test runs most suites.
-	Timeout = 3 * time.Minute
+	Timeout = 10 * time.Minute
 	// Interval is the pause between two checks of what is waited for. Each check is a request, and ten
 	// tests at a time that check more often cost the API server more than the manager does.
 	Interval = 100 * time.Millisecond

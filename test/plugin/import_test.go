@@ -108,7 +108,7 @@ func TestImportedAccountsAreManagedWithoutAChange(t *testing.T) {
 			return !strings.HasPrefix(harness.Conditions(&s)[v1beta1.ConditionReady], "True")
 		})
 		g.Expect(ready).To(HaveLen(size))
-	}).WithTimeout(3 * time.Minute).WithPolling(time.Second).Should(Succeed())
+	}).WithPolling(time.Second).Should(Succeed())
 	tagged := map[string]int{}
 	for _, entry := range server.Ledger()[before:] {
 		w.Expect(entry.Method).To(Equal("PATCH"), "%+v", entry)

@@ -211,4 +211,4 @@ func (s *scenario) webhookThatIsDown() {
 }
 
 // eventually bounds what the API server does asynchronously.
-const eventually = 3 * time.Minute
+const eventually = 10 * time.Minute
