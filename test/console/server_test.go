@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -436,6 +437,6 @@ func TestUserIsForgottenWhenTheTokenIsNoLongerAccepted(t *testing.T) {
 	account.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("ServiceAccount"))
 	account.APIVersion = "v1"
 	w.Expect(w.Suite.API.Delete(w.Ctx, account, client.GracePeriodSeconds(0))).To(Succeed())
-	w.Eventually(func() int { return w.send(clientOf(token), http.MethodGet, s.url+"/session", "").code }).Should(Equal(http.StatusUnauthorized))
+	w.Eventually(func() int { return w.send(clientOf(token), http.MethodGet, s.url+"/session", "").code }, 2*time.Minute).Should(Equal(http.StatusUnauthorized))
 	w.Expect(w.send(clientOf(token), http.MethodGet, s.url+"/watch?view=summary", "").code).To(Equal(http.StatusUnauthorized))
 }

@@ -99,7 +99,8 @@ func (c *column) repairsOf(ctx context.Context, key client.ObjectKey, drifts []m
 	return err
 }
 
-// put writes a Deployment as the column's manager does.
+// put writes a Deployment as the column's manager does: the textbook controller with an update, which is what Fixpoint's
+// apply is compared with.
 func (c *column) put(ctx context.Context, user client.Client, deployment *appsv1.Deployment) error {
 	if c.program.Name == c.textbook.Name {
 		deployment.ResourceVersion = "" // which the edit has changed
