@@ -23,18 +23,23 @@ import (
 
 func TestReportsEachPhaseInOrder(t *testing.T) {
 	t.Parallel()
-	// given a cloud in which each phase takes longer than a reconcile, without other operations in progress
+	// given a cloud in which each phase takes until its status was seen, without other operations in progress
+	const untilSeen = time.Hour
 	knobs := brisk()
-	knobs.AccountCreation = fakecloud.Fixed(2 * time.Second)
+	knobs.AccountCreation = fakecloud.Fixed(untilSeen)
 	knobs.PollInterval = fakecloud.Fixed(time.Second)
-	knobs.PrincipalDelay = fakecloud.Fixed(3 * time.Second)
-	knobs.GrantDelay = fakecloud.Fixed(2 * time.Second)
+	knobs.PrincipalDelay = fakecloud.Fixed(untilSeen)
+	knobs.GrantDelay = fakecloud.Fixed(untilSeen)
 	knobs.AccountUpdate = fakecloud.Fixed(0)
 	w := newFixture(t, knobs)
 	w.startManager()
 	history := w.history("invoices")
 	// when
 	w.create("invoices")
+	for _, reason := range []string{v1beta1.ReasonCreating, v1beta1.ReasonWaitingForPrincipal, v1beta1.ReasonPropagating} {
+		w.eventuallyReason("invoices", reason)
+		w.clock.Step(untilSeen)
+	}
 	ready := w.eventuallyReady("invoices")
 	calls := w.cloud().Total("").Calls()
 	// then it took few calls
@@ -72,15 +77,16 @@ func TestReportsEachPhaseInOrder(t *testing.T) {
 }
 
 // expectEncryptionReadyIsHonest checks every version against the ledger: when EncryptionReady was True, the
-// account was encrypted with the key.
+// account was encrypted with the key. The clock of the cloud must not have been advanced since the first of them.
 func (w *fixture) expectEncryptionReadyIsHonest(versions []*v1beta1.SecureStorage) {
 	w.T.Helper()
+	ahead := w.clock.Since(time.Now()) // the ledger has the times of the cloud
 	for _, version := range versions {
 		c := meta.FindStatusCondition(version.Status.Conditions, v1beta1.ConditionEncryptionReady)
 		if c == nil || c.Status != metav1.ConditionTrue {
 			continue
 		}
-		at := c.LastTransitionTime.Add(time.Second) // conditions have whole seconds
+		at := c.LastTransitionTime.Add(ahead + time.Second) // conditions have whole seconds
 		w.Expect(w.cloud().KeyAt(version.Status.AccountName, at)).To(ContainSubstring("/keys/"), "EncryptionReady since %s", c.LastTransitionTime)
 	}
 }
@@ -232,7 +238,8 @@ func TestRecoversFromRestartOfManagerAndCloud(t *testing.T) {
 	// given a cloud that keeps its state in a file
 	w := newFixture(t, brisk())
 	w.options.StateFile = t.TempDir() + "/cloud.json"
-	w.options.Knobs.AccountCreation = fakecloud.Fixed(3 * time.Second)
+	const creation = time.Hour
+	w.options.Knobs.AccountCreation = fakecloud.Fixed(creation)
 	w.net.cut()
 	w.net.connect(fakecloud.New(w.options))
 	w.cloud().SeedDemo()
@@ -248,6 +255,7 @@ func TestRecoversFromRestartOfManagerAndCloud(t *testing.T) {
 	w.eventuallyReason("invoices", v1beta1.ReasonCloudUnavailable)
 	// and continues when the cloud is back
 	w.net.connect(fakecloud.New(w.options))
+	w.clock.Step(creation)
 	w.eventuallyReady("invoices")
 	w.Stop(m)
 	// and a deletion while no manager was running is completed
