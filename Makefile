@@ -1,6 +1,6 @@
-# Everything here works on a machine with Go, make and git; kubectl is needed
-# only for targets that access your cluster, npm for generate, test-web, test-mcp and test-azure-sdk,
-# Chromium and npm for the tests in test/console. `make help` lists the targets.
+# Everything here works on a machine with Go, make and git; kubectl is needed only for targets that access your cluster.
+# Where test, generate and some others need npm or Chromium, they install it as root on Debian, and say so elsewhere
+# (hack/need.sh). `make help` lists the targets.
 
 GO ?= go
 KUBECTL ?= kubectl
@@ -127,8 +127,8 @@ GO_TEST = $(GO) test -vet=off -ldflags='-s -w'
 # Unit tests, and suites with the manager in their process, make much garbage and need little memory: with less frequent
 # collections they take a quarter less processor time.
 UNIT_TEST = GOGC=400 $(GO_TEST)
-# Tests in which probes, leader election or drains have deadlines of seconds. They run one target after the other,
-# with TEST_PARALLEL clusters at a time: more at a time would miss the deadlines.
+# Tests in which probes, leader election or drains have deadlines of seconds. They run one target after the other, with
+# one cluster at a time: with more, tests miss the deadlines, and the processors have no more to do.
 DEADLINES := test-unit-raced test-ha test-split test-suites-raced test-deploy
 # Tests without such deadlines. They run beside those at a lower priority, mostly in the processor time that the others
 # leave while they wait.
@@ -141,6 +141,8 @@ one-by-one = $(foreach target,$(1),$(2) $(MAKE) --no-print-directory $(target) &
 test: ## Run the unit tests, the suites on local clusters, and the tests of the chart.
 	@echo "make test runs the unit tests, the suites on local clusters, and those of the chart, the alerts and the dashboard."
 	@echo "$(NOT_IN_TEST)"
+	@hack/need.sh chromium chromium
+	@hack/need.sh npm nodejs npm
 	@$(MAKE) --no-print-directory test-compile
 	@$(MAKE) --no-print-directory -j2 --output-sync=line test-with-deadlines test-in-background
 	@echo "make test: all passed. $(NOT_IN_TEST)"
@@ -207,7 +209,7 @@ test-split:
 .PHONY: test-suites-raced
 test-suites-raced:
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
-	cd test && $(UNIT_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(RACED_SUITES)
+	cd test && $(UNIT_TEST) $(RACE) -p 1 -timeout $(CLUSTER_TIMEOUT) $(RACED_SUITES)
 
 .PHONY: test-deploy
 test-deploy:
@@ -263,10 +265,12 @@ mutate: ## Change the code systematically and list the changes that no test dete
 
 .PHONY: test-mcp
 test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs npm.
+	@hack/need.sh npm nodejs npm
 	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...
 
 .PHONY: test-azure-sdk
 test-azure-sdk: ## Hold the fake cloud against the SDKs that Azure publishes for JavaScript; needs npm.
+	@hack/need.sh npm nodejs npm
 	cd test && $(GO) test -timeout $(CLUSTER_TIMEOUT) ./azuresdk
 
 .PHONY: test-azure
@@ -275,6 +279,7 @@ test-azure: ## Run the life of a SecureStorage in a subscription of Azure, and r
 
 .PHONY: test-web
 test-web: ## Test the functions of the console's pages that need no browser; needs Node.js. The tests in test/console drive the pages in Chromium.
+	@hack/need.sh node nodejs
 	cd hack/web && $(GO) test ./...
 
 .PHONY: test-image

@@ -31,15 +31,11 @@ for tool in "$controller_gen" "$kustomize"; do
 	fi
 done
 
-if ! command -v npm >/dev/null; then
-	echo "hack/generate.sh: npm is missing, which fetches the packages of the console: install Node.js 20 or newer with npm" >&2
-	exit 2
-fi
-
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 
 cd "$root"
+hack/need.sh npm nodejs npm
 # The npm packages of the console, unless those of the lock file are installed.
 web=internal/console/web
 if ! cmp -s $web/package-lock.json $web/node_modules/.fixpoint-lock; then
