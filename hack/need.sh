@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a target of the Makefile needs from the system, unless it is there: hack/need.sh COMMAND PACKAGE...
+# Installs what a target of the Makefile needs from the system, unless it exists: hack/need.sh COMMAND PACKAGE...
 # It installs packages of Debian and its derivatives, as root. Elsewhere it says what to install.
 set -euo pipefail
 

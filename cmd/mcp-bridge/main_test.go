@@ -24,6 +24,7 @@ const bridgeMarker = "be-mcp-bridge"
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == bridgeMarker {
 		dropCapabilities()
+		recordTimeout = testTimeout
 		os.Exit(run(os.Args[2:], os.Stdout, os.Stderr))
 	}
 	if len(os.Args) > 1 && os.Args[1] == shellMarker {

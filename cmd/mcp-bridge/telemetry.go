@@ -53,8 +53,8 @@ func (f *telemetryFlags) recorder(stdout io.Writer, log logr.Logger, metrics *te
 	return telemetry.New(options)
 }
 
-// recordTimeout is the time at the end of the process to write and export records.
-const recordTimeout = 1500 * time.Millisecond
+// recordTimeout is the time at the end of the process to write and export records. Only tests change it.
+var recordTimeout = 1500 * time.Millisecond
 
 // drainTimeout leaves time for records, of which those of the last requests are known at the end of the drain.
 func (f *telemetryFlags) drainTimeout(timeout time.Duration) time.Duration {

@@ -21,6 +21,7 @@ const (
 // Bridge serves one command over HTTP. Create it with New, and stop it with Drain or Close.
 type Bridge struct {
 	opts     Options
+	times    times
 	metrics  *metrics
 	reaper   *reaper
 	launcher *launcher
@@ -49,6 +50,13 @@ type Bridge struct {
 	draining  bool
 }
 
+// times are those that are not options. Only tests change them.
+type times struct {
+	bodyGrace, discover, lastRequest, shutdown time.Duration
+	// place is the time to wait for the place of a large message.
+	place time.Duration
+}
+
 // New returns a bridge that has not started a process. It is not ready before MarkReady.
 func New(opts Options) (*Bridge, error) {
 	if err := opts.complete(); err != nil {
@@ -66,6 +74,7 @@ func New(opts Options) (*Bridge, error) {
 		sessionUsers: sessionUsers, sharedUser: sharedUser,
 		allowed:  allowed,
 		opts:     opts,
+		times:    times{bodyGrace, discoverTimeout, lastRequestTime, shutdownGrace, opts.IOTimeout},
 		metrics:  newMetrics(opts.Collectors...),
 		reaper:   newReaper(opts.ReapAll),
 		places:   newPlaces(opts.largeMessages()),
@@ -169,7 +178,7 @@ func (b *Bridge) waitForLastRequests(ctx context.Context) {
 	if !b.shared.usedWithin(keepAlive) && !b.peers.UsedWithin(keepAlive) {
 		return
 	}
-	timer := time.NewTimer(min(lastRequestTime, b.opts.DrainIdleTimeout))
+	timer := time.NewTimer(min(b.times.lastRequest, b.opts.DrainIdleTimeout))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

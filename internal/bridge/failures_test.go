@@ -55,17 +55,27 @@ func TestSharedServerIsRestartedAfterACrash(t *testing.T) {
 	w := newTestBridge(t, server("sdk"))
 	s := w.connect(client{version: "2026-07-28"})
 	w.Expect(callTool(t.Context(), s, "count", toolInput{})).To(Equal("1"))
-	w.bridge.shared.mu.Lock()
-	w.bridge.shared.quickExits = 3 // so that the delay is long enough to be observed
-	w.bridge.shared.mu.Unlock()
+	shared := w.bridge.shared
+	shared.mu.Lock()
+	shared.worker.child.started = time.Now().Add(time.Hour) // so that the exit is quick, however late the call is
+	shared.mu.Unlock()
+	called := time.Now()
 	_, err := callTool(t.Context(), s, "crash", toolInput{})
 	w.Expect(err).To(MatchError(ContainSubstring("exit status 9")))
 
 	// It exited soon after its start, so the next start is delayed.
+	shared.mu.Lock()
+	nextStart := shared.nextStart
+	shared.nextStart = time.Now().Add(time.Hour) // longer than this test takes
+	shared.mu.Unlock()
+	w.Expect(nextStart).To(BeTemporally(">=", called.Add(minDelay)))
 	reply := w.post(statelessCall, statelessHeaders...)
 	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
 	w.Expect(reply.Header.Get("Retry-After")).NotTo(BeEmpty())
-	w.Eventually(func() int { return w.post(statelessCall, statelessHeaders...).Status }).Should(Equal(http.StatusOK))
+	shared.mu.Lock()
+	shared.nextStart = time.Now()
+	shared.mu.Unlock()
+	w.Expect(w.post(statelessCall, statelessHeaders...).Status).To(Equal(http.StatusOK))
 	w.Eventually(func() float64 { return w.metric("child_crashes_total") }).Should(Equal(1.0))
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -61,6 +62,7 @@ func newTestBridge(t *testing.T, command []string, change ...func(*Options)) *te
 	opts.Command = command
 	opts.StopGrace = 5 * time.Second
 	opts.DrainTimeout = time.Minute
+	opts.IOTimeout = testTimeout
 	opts.Log = funcr.New(collected.add, funcr.Options{})
 	for _, c := range change {
 		c(&opts)
@@ -69,6 +71,11 @@ func newTestBridge(t *testing.T, command []string, change ...func(*Options)) *te
 	g.SetDefaultEventuallyTimeout(testTimeout)
 	b, err := New(opts)
 	g.Expect(err).NotTo(HaveOccurred())
+	// On a busy machine, even a server or client that works may take longer than the product allows.
+	b.times.bodyGrace, b.times.discover, b.times.shutdown = testTimeout, testTimeout, testTimeout
+	if slices.Contains(command, "deaf-to-discover") {
+		b.times.discover = 100 * time.Millisecond
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", b.Handler())
 	mux.Handle("/", b.AdminHandler())

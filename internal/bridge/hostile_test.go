@@ -20,9 +20,6 @@ const (
 	honestAddress  = "127.0.0.2"
 )
 
-// promptly is the time within which an honest client must be served, whatever others do.
-const promptly = time.Second
-
 // clientAt returns an HTTP client with the given address.
 func (w *testBridge) clientAt(address string) *http.Client {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
@@ -51,28 +48,26 @@ func (w *testBridge) tryPost(ctx context.Context, c *http.Client, body string, h
 	return httpReply{resp.StatusCode, resp.Header, string(text)}, err
 }
 
-// isServedPromptly expects that a new client at the address gets a session, and responses to messages
-// of these sizes in it, within a second.
-func (w *testBridge) isServedPromptly(address string, sizes ...int) {
+// isServed expects that a new client at the address gets a session, and responses to messages of these sizes in it.
+func (w *testBridge) isServed(address string, sizes ...int) {
 	w.t.Helper()
 	c := w.clientAt(address)
-	begun := time.Now()
 	ctx, cancel := context.WithTimeout(w.t.Context(), testTimeout)
 	defer cancel()
 	started, err := w.tryPost(ctx, c, initMessage)
-	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(err).NotTo(HaveOccurred(), "client at %s", address)
 	w.Expect(started.Status).To(Equal(http.StatusOK), started.Body)
 	for _, size := range sizes {
 		ping := fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"ping","params":{"text":"%s"}}`, strings.Repeat("x", size))
 		reply, err := w.tryPost(ctx, c, ping, headerSession, started.Header.Get(headerSession))
-		w.Expect(err).NotTo(HaveOccurred())
+		w.Expect(err).NotTo(HaveOccurred(), "client at %s", address)
 		w.Expect(reply.Body).To(ContainSubstring(`"id":2`))
 	}
-	w.Expect(time.Since(begun)).To(BeNumerically("<", promptly), "client at %s", address)
 }
 
-// slowBody sends the beginning of a request, and then one byte from time to time until the connection is closed.
-func (w *testBridge) slowBody(address, beginning string) {
+// slowBody sends the beginning of a request, and then one byte from time to time until the connection is closed. The
+// channel is closed when the bridge responds or ends the connection.
+func (w *testBridge) slowBody(address, beginning string) <-chan struct{} {
 	w.t.Helper()
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 	conn, err := dialer.DialContext(w.t.Context(), "tcp", strings.TrimSuffix(strings.TrimPrefix(w.url, "http://"), "/mcp"))
@@ -90,13 +85,22 @@ func (w *testBridge) slowBody(address, beginning string) {
 			}
 		}
 	}()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = conn.Read(make([]byte, 1)) // nothing is sent while the body is read
+	}()
+	return over
 }
 
 // One peer opens slow bodies and idle sessions, more than the limits. Before, 64 slow bodies held every place
-// before a byte was read, and 100 sessions were held for the idle timeout.
+// before a byte was read, and 100 sessions were held for the idle timeout. The bodies are held longer than the test
+// takes, so that no client is served because they end.
 func TestServesNewClientsDuringSlowBodiesAndIdleSessions(t *testing.T) {
 	const idleSessions, slowBodies = 1000, 64
-	w := newTestBridge(t, tinyServer()).serve()
+	held := newTestBridge(t, tinyServer(), func(o *Options) { o.IOTimeout = time.Hour })
+	held.bridge.times.bodyGrace = time.Hour
+	w := held.serve()
 	w.Eventually(func() int { return w.status(readyPath) }).Should(Equal(http.StatusOK))
 	hostile := w.clientAt(hostileAddress)
 	var opening sync.WaitGroup
@@ -110,18 +114,24 @@ func TestServesNewClientsDuringSlowBodiesAndIdleSessions(t *testing.T) {
 		})
 	}
 	opening.Wait()
+	var bodies []<-chan struct{}
 	for range slowBodies {
-		w.slowBody(hostileAddress, "")
-		w.slowBody(hostileAddress, `{"jsonrpc":"2.0","id":1,"method":"initialize"`)
-		w.slowBody(hostileAddress, strings.Repeat(" ", smallMessage+1))
+		for _, beginning := range []string{"", `{"jsonrpc":"2.0","id":1,"method":"initialize"`, strings.Repeat(" ", smallMessage+1)} {
+			bodies = append(bodies, w.slowBody(hostileAddress, beginning))
+		}
 	}
+	places := w.bridge.places
+	w.Eventually(func() int { return len(places.all) }).Should(Equal(places.perAddress), "large bodies hold all places of their address")
 
-	w.isServedPromptly(honestAddress, 10, 100<<10)
+	w.isServed(honestAddress, 10, 100<<10)
 
 	w.Expect(w.metric("sessions")).To(Equal(91.0), "one address has at most 90 of 100 sessions")
 	// At the hostile address, sessions that were never used end first. Its large messages wait.
-	w.isServedPromptly(hostileAddress, 10)
+	w.isServed(hostileAddress, 10)
 	w.Expect(w.metric("sessions_ended_total", reasonEvicted)).To(Equal(idleSessions - 90 + 1.0))
+	for _, closed := range bodies {
+		w.Expect(closed).NotTo(BeClosed())
+	}
 }
 
 // A body that is never completed holds its connection for a limited time, whether or not it is read.
@@ -170,7 +180,7 @@ func TestMinimumRateOfBodies(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(timeFor(c.received, c.timeout)).To(Equal(c.want))
+			NewWithT(t).Expect(timeFor(c.received, bodyGrace, c.timeout)).To(Equal(c.want))
 		})
 	}
 }
@@ -178,9 +188,10 @@ func TestMinimumRateOfBodies(t *testing.T) {
 // A server that stops reading blocks the large messages of its own session only.
 func TestServerThatDoesNotReadBlocksOnlyItsSession(t *testing.T) {
 	w := newTestBridge(t, server("stops-reading"), func(o *Options) {
-		o.IOTimeout, o.StopGrace = 300*time.Millisecond, 50*time.Millisecond
+		o.StopGrace = 50 * time.Millisecond
 		o.MemoryBytes = 64 << 20 // two places for a client address
 	})
+	w.bridge.times.place = 300 * time.Millisecond
 	stuck := w.session()
 	large := fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"ping","params":{"text":"%s"}}`, strings.Repeat("x", 1<<20))
 	c := w.clientAt(hostileAddress)
@@ -217,7 +228,7 @@ func TestBodiesGetTimeAsTheyArrive(t *testing.T) {
 	begun := time.Now()
 	body := &timedBody{
 		from: strings.NewReader(strings.Repeat("x", 2*minBodyRate)), conn: http.NewResponseController(conn),
-		begun: begun, timeout: bodyGrace + 1500*time.Millisecond,
+		begun: begun, grace: bodyGrace, timeout: bodyGrace + 1500*time.Millisecond,
 	}
 	for range 2 {
 		_, err := io.ReadFull(body, make([]byte, minBodyRate))

@@ -53,21 +53,32 @@ func TestTooManyRequests(t *testing.T) {
 }
 
 func TestIdleSessionsEnd(t *testing.T) {
-	w := newTestBridge(t, tinyServer(), func(o *Options) { o.IdleTimeout = 100 * time.Millisecond })
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.IdleTimeout = time.Millisecond }) // shorter than the start
 	id := w.session()
 	w.Eventually(func() float64 { return w.metric("sessions_ended_total", reasonIdle) }).Should(Equal(1.0))
 	w.Expect(w.post(`{"jsonrpc":"2.0","id":3,"method":"ping"}`, headerSession, id).Status).To(Equal(http.StatusNotFound))
 }
 
+// The idle timer runs from the start of the process, before initialize is registered.
+func TestSessionsThatStartAreNotIdle(t *testing.T) {
+	w := newTestBridge(t, tinyServer())
+	s, f := w.bridge.begin(t.Context(), honestAddress, "")
+	w.Expect(f).To(BeNil())
+	s.lastUse.Store(time.Now().Add(-time.Hour).UnixNano())
+	s.checkIdle()
+	w.Expect(s.ended()).To(BeNil())
+}
+
 func TestRequestsInFlightKeepASession(t *testing.T) {
 	t.Parallel()
-	w := newTestBridge(t, server("deaf-to-discover"), func(o *Options) { o.IdleTimeout = time.Second })
+	w := newTestBridge(t, server("deaf-to-discover"))
 	id := w.session()
 	resp := make(chan *http.Response, 1)
 	go func() {
 		resp <- w.open(http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"never"}`, headerSession, id)
 	}()
 	w.Eventually(func() float64 { return w.metric("requests_in_flight") }).Should(Equal(1.0))
+	w.bridge.lookup(id).shortenIdleTimeout(10 * time.Millisecond) // not before, so that the request finds the session
 	w.Consistently(func() float64 { return w.metric("sessions") }, "2500ms").Should(Equal(1.0))
 	w.open(http.MethodDelete, "", headerSession, id).Body.Close()
 	(<-resp).Body.Close()
@@ -80,6 +91,45 @@ func TestIdleSharedServerEnds(t *testing.T) {
 	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
 	w.Expect(w.post(statelessCall, statelessHeaders...).Body).To(ContainSubstring(`"text":"hi"`))
 	w.Expect(w.metric("child_crashes_total")).To(BeZero())
+}
+
+// A request has the shared child before it is one of its calls.
+func TestRequestsInFlightKeepTheSharedServer(t *testing.T) {
+	w := newTestBridge(t, tinyServer())
+	w.Expect(w.bridge.shared.enter()).To(BeNil())
+	child, f := w.bridge.shared.get(t.Context())
+	w.Expect(f).To(BeNil())
+	child.becomeIdle()
+	number, f := child.add(newSharedCall(&envelope{}))
+	w.Expect(f).To(BeNil())
+	child.take(number)
+	w.bridge.shared.leave()
+	child.becomeIdle()
+	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
+}
+
+// becomeIdle checks whether the child is idle, as if it had not been used for an hour.
+func (w *worker) becomeIdle() {
+	w.mu.Lock()
+	w.lastUse = time.Now().Add(-time.Hour)
+	w.mu.Unlock()
+	w.checkIdle()
+}
+
+func TestNotificationsDoNotKeepASharedServerThatDoesNotRead(t *testing.T) {
+	w := newTestBridge(t, []string{"sleep", "3600"}, func(o *Options) { o.StopGrace = 50 * time.Millisecond })
+	w.bridge.speaks.Store(&generations{stateless: []string{"2026-07-28"}})
+	status := make(chan int, 1)
+	go func() {
+		large := strings.NewReplacer(`"id":"x",`, "", "tools/call", "notifications/x", "hi", strings.Repeat("x", 1<<20)).Replace(statelessCall)
+		status <- w.post(large, headerVersion, "2026-07-28", headerMethod, "notifications/x").Status
+	}()
+	w.Eventually(func() float64 { return w.metric("messages_total", toServer) }).Should(Equal(1.0))
+	child, f := w.bridge.shared.get(t.Context())
+	w.Expect(f).To(BeNil())
+	child.becomeIdle()
+	w.Eventually(status).Should(Receive(Equal(http.StatusAccepted)))
+	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
 }
 
 func TestMessageSizes(t *testing.T) {

@@ -73,7 +73,7 @@ func (s *sentOnce) Close() error {
 // endPeerStream has the other replica complete the stream of a session, so that the client receives all messages that were
 // sent on it. Those that follow wait for its next stream.
 func (b *Bridge) endPeerStream(r *http.Request, to netip.AddrPort) error {
-	ctx, cancel := context.WithTimeout(r.Context(), shutdownGrace/2)
+	ctx, cancel := context.WithTimeout(r.Context(), b.times.shutdown/2)
 	defer cancel()
 	out := b.peers.Request(r, to) // with the caller
 	out.Method = http.MethodDelete

@@ -31,7 +31,9 @@ func newReplica(t *testing.T, command []string, directory, server string, change
 		t.Fatal(err)
 	}
 	change = append([]func(*Options){func(o *Options) {
-		o.Peers = &peers.Options{KeyDirectory: directory, Server: server, Address: netip.MustParseAddrPort(peer.Addr().String())}
+		o.Peers = &peers.Options{
+			KeyDirectory: directory, Server: server, Address: netip.MustParseAddrPort(peer.Addr().String()), ConnectTimeout: testTimeout,
+		}
 	}}, change...)
 	w := newTestBridge(t, command, change...)
 	s := w.serveWith(Listeners{Peer: peer, SkipCheck: true})

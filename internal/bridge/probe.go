@@ -165,7 +165,7 @@ func (b *Bridge) probeWith(ctx context.Context, first string) (*generations, err
 	defer close(stop)
 	go readReplies(c, lines, stop)
 
-	h := handshake{child: c, lines: lines, timeout: b.opts.StartTimeout}
+	h := handshake{child: c, lines: lines, discover: b.times.discover, timeout: b.opts.StartTimeout}
 	found, failed := h.run(ctx, first)
 	if failed != nil {
 		failed.Stderr = c.stderr.last()
@@ -203,16 +203,17 @@ func readReplies(c *child, lines chan<- reply, stop <-chan struct{}) {
 
 // handshake is one handshake with a child.
 type handshake struct {
-	child   *child
-	lines   <-chan reply
-	timeout time.Duration
+	child    *child
+	lines    <-chan reply
+	discover time.Duration
+	timeout  time.Duration
 }
 
 // run returns what the server speaks, or why the handshake failed.
 func (h *handshake) run(ctx context.Context, first string) (*generations, *HandshakeError) {
 	// send blocks while the child does not read.
 	go func() { _ = h.child.send([]byte(first)) }()
-	discover := time.NewTimer(discoverTimeout)
+	discover := time.NewTimer(h.discover)
 	defer discover.Stop()
 	timeout := time.NewTimer(h.timeout)
 	defer timeout.Stop()

@@ -41,7 +41,7 @@ func (b *Bridge) receive(w http.ResponseWriter, r *http.Request, take takePlace)
 	in := &incoming{release: func() {}}
 	body := &timedBody{
 		from: http.MaxBytesReader(w, r.Body, int64(b.opts.MaxMessageBytes)), conn: http.NewResponseController(w),
-		begun: time.Now(), timeout: b.opts.IOTimeout,
+		begun: time.Now(), grace: b.times.bodyGrace, timeout: b.opts.IOTimeout,
 	}
 	var read bytes.Buffer
 	_, err := io.CopyN(&read, body, smallMessage)
@@ -76,7 +76,7 @@ func (b *Bridge) receive(w http.ResponseWriter, r *http.Request, take takePlace)
 }
 
 func (b *Bridge) waitForPlace(ctx context.Context, body *timedBody, take takePlace) (func(), bool) {
-	ctx, cancel := context.WithTimeout(ctx, b.opts.IOTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.times.place)
 	defer cancel()
 	waiting := time.Now()
 	release, ok := take(ctx)
@@ -100,7 +100,7 @@ func (b *Bridge) unreadable(err error) *failure {
 		return &failure{
 			Status: http.StatusRequestTimeout, Code: codeInvalidRequest, Reason: reasonSlowClient, Closes: true,
 			Message: fmt.Sprintf("the message arrived too slowly: send it within %s, and large ones with at least %d bytes per second and within %s",
-				bodyGrace, minBodyRate, b.opts.IOTimeout),
+				b.times.bodyGrace, minBodyRate, b.opts.IOTimeout),
 		}
 	default:
 		return badRequest(codeParse, "the message could not be read")
@@ -141,7 +141,7 @@ const maxID = 1 << 10
 // the rest of a body before the response.
 func (b *Bridge) limitBody(w http.ResponseWriter) {
 	// Only writers in tests have no deadlines.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeFor(0, b.opts.IOTimeout)))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeFor(0, b.times.bodyGrace, b.opts.IOTimeout)))
 }
 
 // timedBody is a body with a minimum rate.
@@ -149,20 +149,21 @@ type timedBody struct {
 	from     io.Reader
 	conn     *http.ResponseController
 	begun    time.Time
+	grace    time.Duration
 	timeout  time.Duration
 	received int64
 }
 
 func (t *timedBody) Read(p []byte) (int, error) {
-	_ = t.conn.SetReadDeadline(t.begun.Add(timeFor(t.received, t.timeout)))
+	_ = t.conn.SetReadDeadline(t.begun.Add(timeFor(t.received, t.grace, t.timeout)))
 	n, err := t.from.Read(p)
 	t.received += int64(n)
 	return n, err
 }
 
 // timeFor is the time from the beginning of a body within which more than the received bytes must arrive.
-func timeFor(received int64, timeout time.Duration) time.Duration {
-	return min(bodyGrace+time.Duration(received)*time.Second/minBodyRate, timeout)
+func timeFor(received int64, grace, timeout time.Duration) time.Duration {
+	return min(grace+time.Duration(received)*time.Second/minBodyRate, timeout)
 }
 
 // done removes the deadline after the whole body has been read.

@@ -34,7 +34,7 @@ func (b *Bridge) Serve(ctx, force context.Context, l Listeners) error {
 	servers, failed := b.listen(l)
 	defer func() {
 		for _, s := range servers {
-			shutDown(s)
+			b.shutDown(s)
 		}
 	}()
 	if err := b.prepare(ctx, l); err != nil {
@@ -50,7 +50,7 @@ func (b *Bridge) Serve(ctx, force context.Context, l Listeners) error {
 			// No request is pending, so connections are closed before the children stop.
 			// Otherwise stopping the children ends the requests with an error.
 			for _, s := range servers {
-				shutDown(s)
+				b.shutDown(s)
 			}
 		}
 		b.Close()
@@ -111,8 +111,8 @@ func newServer(h http.Handler) *http.Server {
 }
 
 // shutDown sends completed responses, then closes all connections.
-func shutDown(s *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+func (b *Bridge) shutDown(s *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.times.shutdown)
 	defer cancel()
 	if s.Shutdown(ctx) != nil {
 		_ = s.Close()

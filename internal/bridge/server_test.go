@@ -248,9 +248,10 @@ func listStatelessVersionsOnly() {
 	})
 }
 
-// markParameters has tools with marked parameters on two pages. The tool rename changes the name of a header.
+// markParameters has tools with marked parameters on two pages. The tool rename changes the name of a header, and lists
+// says how often the tools were listed.
 func markParameters() {
-	region := "Region"
+	region, lists := "Region", 0
 	respond(func(e *envelope) string {
 		name, cursor := text(e.Params.Name), json.RawMessage(nil)
 		_ = fields{"cursor": &cursor}.read(e.Params.raw)
@@ -258,13 +259,15 @@ func markParameters() {
 		case e.Method == methodDiscover:
 			return `"result":{"supportedVersions":["2026-07-28","2025-11-25"]}`
 		case e.Method == "tools/list" && cursor == nil:
-			fmt.Fprintln(os.Stderr, "listed")
+			lists++
 			return `"result":{"nextCursor":"second \"page\"","tools":[{"name":"broken","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}]}`
 		case e.Method == "tools/list":
 			return `"result":{"tools":[{"name":"plain","inputSchema":{"type":"object"}},{"name":"query","inputSchema":{"type":"object","properties":{` +
 				`"region":{"type":"string","x-mcp-header":"` + region + `"}}}}]}`
 		case name == "rename":
 			region = "Zone"
+		case name == "lists":
+			return `"result":{"content":[{"type":"text","text":"` + strconv.Itoa(lists) + ` lists"}]}`
 		}
 		return `"result":{"content":[{"type":"text","text":"called ` + name + `"}]}`
 	})

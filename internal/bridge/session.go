@@ -247,11 +247,12 @@ func (s *session) resident() resident {
 	}
 }
 
-// checkIdle ends an idle session, or resets its timer.
+// checkIdle ends an idle session, or resets its timer. A session that starts is not idle, even before its first call is
+// registered; it has the start timeout.
 func (s *session) checkIdle() {
 	s.mu.Lock()
 	left := s.idle - time.Since(time.Unix(0, s.lastUse.Load()))
-	if len(s.calls) > 0 {
+	if len(s.calls) > 0 || !s.initialized {
 		left = s.idle
 	}
 	if s.over != nil || left > 0 {

@@ -28,6 +28,8 @@ type shared struct {
 	starting chan struct{}
 	startErr *failure
 	inFlight int
+	// notifying is how many of them are notifications that are being sent: forever if the child does not read.
+	notifying int
 	// used is when the last request ended.
 	used       time.Time
 	quickExits int
@@ -116,6 +118,13 @@ func (s *shared) leave() {
 	s.bridge.signalChange()
 }
 
+// notifies changes the number of notifications that are being sent.
+func (s *shared) notifies(by int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notifying += by
+}
+
 // usedWithin reports whether a request is pending or ended less than d ago.
 func (s *shared) usedWithin(d time.Duration) bool {
 	s.mu.Lock()
@@ -200,6 +209,20 @@ func (s *shared) gone(w *worker, crashed bool) {
 	default:
 		s.quickExits = 0
 	}
+}
+
+// dismiss removes an idle worker, so that the next request starts another child. A request in flight may have this one
+// before it is one of its calls. A notification does not keep it.
+func (s *shared) dismiss(w *worker) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inFlight > s.notifying {
+		return false
+	}
+	if s.worker == w {
+		s.worker, s.quickExits = nil, 0
+	}
+	return true
 }
 
 // close stops the child and refuses further requests.

@@ -43,6 +43,8 @@ func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, in *incom
 func (w *worker) notifyChild(rw http.ResponseWriter, in *incoming) {
 	if in.kind() == notification && in.Method != "notifications/cancelled" {
 		if out, err := renumbered(&in.envelope, ""); err == nil {
+			w.shared.notifies(1)
+			defer w.shared.notifies(-1)
 			w.shared.bridge.metrics.relayed(toServer, len(out))
 			_ = w.child.send(out) // notifications have no response
 		}

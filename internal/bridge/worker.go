@@ -163,17 +163,22 @@ func (w *worker) checkIdle() {
 	timeout := w.shared.bridge.opts.IdleTimeout
 	w.mu.Lock()
 	left := timeout - time.Since(w.lastUse)
-	if len(w.calls) > 0 {
+	w.mu.Unlock()
+	if left <= 0 {
+		if w.shared.dismiss(w) {
+			w.stopIdle()
+			return
+		}
 		left = timeout
 	}
-	if w.over == nil && left > 0 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over == nil {
 		w.idle.Reset(left)
-		w.mu.Unlock()
-		return
 	}
-	w.mu.Unlock()
-	// New requests start another child.
-	w.shared.gone(w, false)
+}
+
+func (w *worker) stopIdle() {
 	if w.end(refused(reasonIdle, "the server process was stopped after the idle timeout; try again", 1)) {
 		w.log.Info("Stopping the idle shared server process")
 		w.child.stop()
