@@ -161,11 +161,11 @@ func busyManager(t *testing.T, g Gomega) map[string]*dto.MetricFamily {
 	g.Expect(err).NotTo(HaveOccurred())
 	arguments, err := outside.Arguments(ctx, program)
 	g.Expect(err).NotTo(HaveOccurred())
-	manager, err := deploy.Pod{Program: program, Namespace: system, Name: "one", Args: arguments}.Start(ctx, c)
+	manager, err := deploy.Pod{Program: program, Namespace: system, Name: "one", Args: append(arguments, deploy.PatientElection...)}.Start(ctx, c)
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = manager.Stop() })
 	run(strings.ReplaceAll(objects, "SUBSCRIPTION", outside.Demo.Subscription), "apply", "-f", "-")
-	run("", "wait", "--for=condition=Ready", "fixpoint", "--all", "-n", "default", "--timeout=3m")
+	run("", "wait", "--for=condition=Ready", "fixpoint", "--all", "-n", "default", "--timeout="+timeout.String())
 	run("", "-n", "default", "scale", "deployment", "web", "--replicas=5")
 	g.Eventually(func() string {
 		return run("", "-n", "default", "get", "appservice", "web", "-o", "jsonpath={.status.drifts}")

@@ -108,7 +108,7 @@ func (w *fixture) apply(text string) {
 	w.t.Helper()
 	w.Eventually(func() error {
 		_, err := w.kubectl.Pipe(w.ctx, text, "apply", "--server-side", "--field-manager=user", "-f", "-")
-		if err != nil && !strings.Contains(err.Error(), "no matches for kind") {
+		if err != nil && !strings.Contains(err.Error(), "no matches for kind") && !strings.Contains(err.Error(), "could not find the requested resource") {
 			return StopTrying("the objects are refused").Wrap(err)
 		}
 		return err
@@ -147,7 +147,8 @@ func (w *fixture) startPod(pod deploy.Pod) *deploy.Manager {
 	w.t.Helper()
 	arguments, err := w.outside.Arguments(w.ctx, pod.Program)
 	w.Expect(err).NotTo(HaveOccurred())
-	pod.Args = append(arguments, pod.Args...)
+	pod.Args = slices.Concat(arguments, deploy.PatientElection, pod.Args)
+	w.awaitRights(pod)
 	m, err := pod.Start(w.ctx, w.cluster)
 	w.Expect(err).NotTo(HaveOccurred())
 	w.managers = append(w.managers, m)

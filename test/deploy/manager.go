@@ -38,8 +38,12 @@ const DeploymentName = "fixpoint-controller-manager"
 // WebhookService is the name of the Service of the conversion webhook in all manifests.
 const WebhookService = "fixpoint-webhook"
 
-// grace is how long a manager may take to end by itself.
-const grace = 15 * time.Second
+// grace is how long a manager may take to end by itself. One that is killed does not release its Lease.
+const grace = time.Minute
+
+// PatientElection are arguments for managers that nobody restarts: on a busy machine, the API server may not answer for
+// longer than the leader retries by default.
+var PatientElection = []string{"--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=110s"}
 
 // Build builds cmd/manager from the source in root into dir.
 func Build(ctx context.Context, root, dir string) (string, error) {

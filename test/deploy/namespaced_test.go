@@ -177,4 +177,6 @@ func (w *fixture) kustomizeFrom(root, kustomization string, flags ...string) {
 		w.Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)).To(Succeed())
 	}
 	w.run(append([]string{"apply", "--server-side", "-k", dir}, flags...)...)
+	// Until then, the API server finds no resource of a kind that was deleted before.
+	w.run("wait", "--for=condition=Established", "--timeout="+waitTimeout.String(), "crd", "--all")
 }

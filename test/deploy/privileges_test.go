@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -486,13 +487,23 @@ func (w *fixture) metricsAreForReaders(m *deploy.Manager) {
 	w.run("-n", "monitoring", "create", "serviceaccount", "unbound")
 	w.run("create", "clusterrolebinding", "prometheus", "--clusterrole=fixpoint-metrics-reader", "--serviceaccount=monitoring:prometheus")
 
-	_, err := m.Scrape(w.ctx, "")
-	w.Expect(err).To(MatchError(deploy.StatusError(401)))
-	_, err = m.Scrape(w.ctx, w.token("monitoring", "unbound"))
-	w.Expect(err).To(MatchError(deploy.StatusError(403)))
+	w.Expect(w.scrapeError(m, "")).To(MatchError(deploy.StatusError(401)))
+	w.Expect(w.scrapeError(m, w.token("monitoring", "unbound"))).To(MatchError(deploy.StatusError(403)))
 	// The binding is known to the API server a moment later, and what it said before is kept for a while.
 	token := w.token("monitoring", "prometheus")
 	w.Eventually(func() (string, error) { return m.Scrape(w.ctx, token) }).Should(ContainSubstring("fixpoint_ssa_applies_total"))
+}
+
+// scrapeError is the error for who may not read the metrics. The answer is 500 while the API server does not answer, which the
+// manager asks.
+func (w *fixture) scrapeError(m *deploy.Manager, token string) error {
+	w.t.Helper()
+	var refused error
+	w.Eventually(func() bool {
+		_, refused = m.Scrape(w.ctx, token)
+		return errors.Is(refused, deploy.StatusError(500))
+	}).Should(BeFalse())
+	return refused
 }
 
 // leaseHolder is the manager that leads, or empty.

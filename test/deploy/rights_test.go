@@ -3,8 +3,10 @@ package deploy_test
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	. "github.com/onsi/gomega"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,18 +42,75 @@ func (w *fixture) granted(namespace, account string) map[deploy.Right]string {
 	var within rbacv1.RoleBindingList
 	w.Expect(w.api.List(w.ctx, &within)).To(Succeed())
 	for _, binding := range within.Items {
-		if !slices.ContainsFunc(binding.Subjects, is) {
-			continue
+		if slices.ContainsFunc(binding.Subjects, is) {
+			add(binding.RoleRef.Name, w.rulesOf(&binding))
 		}
-		if binding.RoleRef.Kind == "ClusterRole" {
-			add(binding.RoleRef.Name, w.clusterRole(binding.RoleRef.Name).Rules)
-			continue
-		}
-		role := &rbacv1.Role{}
-		w.Expect(w.api.Get(w.ctx, client.ObjectKey{Namespace: binding.Namespace, Name: binding.RoleRef.Name}, role)).To(Succeed())
-		add(role.Name, role.Rules)
 	}
 	return rights
+}
+
+// awaitRights waits until the API server knows all bindings of the pod's service account, each by one right: it answers 403
+// for a moment after a binding was created.
+func (w *fixture) awaitRights(pod deploy.Pod) {
+	w.t.Helper()
+	account := pod.Account
+	if account == "" {
+		deployment, err := w.clients.AppsV1().Deployments(pod.Namespace).Get(w.ctx, deploy.DeploymentName, metav1.GetOptions{})
+		w.Expect(err).NotTo(HaveOccurred())
+		account = deployment.Spec.Template.Spec.ServiceAccountName
+	}
+	is := func(s rbacv1.Subject) bool {
+		return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == pod.Namespace && s.Name == account
+	}
+	var everywhere rbacv1.ClusterRoleBindingList
+	w.Expect(w.api.List(w.ctx, &everywhere)).To(Succeed())
+	for _, binding := range everywhere.Items {
+		if slices.ContainsFunc(binding.Subjects, is) {
+			w.awaitRight(pod.Namespace, account, "", w.clusterRole(binding.RoleRef.Name).Rules)
+		}
+	}
+	var within rbacv1.RoleBindingList
+	w.Expect(w.api.List(w.ctx, &within)).To(Succeed())
+	for _, binding := range within.Items {
+		if slices.ContainsFunc(binding.Subjects, is) {
+			w.awaitRight(pod.Namespace, account, binding.Namespace, w.rulesOf(&binding))
+		}
+	}
+}
+
+// awaitRight waits until a service account has the first one of the rules in a namespace, or in all of them.
+func (w *fixture) awaitRight(accountNamespace, account, namespace string, rules []rbacv1.PolicyRule) {
+	w.t.Helper()
+	w.Expect(rules).NotTo(BeEmpty())
+	rule := rules[0]
+	spec := authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:" + accountNamespace + ":" + account, Groups: []string{deploy.Unrecorded}}
+	if len(rule.NonResourceURLs) > 0 {
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: rule.Verbs[0], Path: rule.NonResourceURLs[0]}
+	} else {
+		resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: subresource,
+			Name: strings.Join(rule.ResourceNames[:min(1, len(rule.ResourceNames))], ""),
+		}
+	}
+	w.Eventually(func() (bool, error) {
+		review, err := w.clients.AuthorizationV1().SubjectAccessReviews().Create(w.ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		if err != nil {
+			return false, err
+		}
+		return review.Status.Allowed, nil
+	}).Should(BeTrue(), "%+v", spec)
+}
+
+// rulesOf are those of the role that a binding names.
+func (w *fixture) rulesOf(binding *rbacv1.RoleBinding) []rbacv1.PolicyRule {
+	w.t.Helper()
+	if binding.RoleRef.Kind == "ClusterRole" {
+		return w.clusterRole(binding.RoleRef.Name).Rules
+	}
+	role := &rbacv1.Role{}
+	w.Expect(w.api.Get(w.ctx, client.ObjectKey{Namespace: binding.Namespace, Name: binding.RoleRef.Name}, role)).To(Succeed())
+	return role.Rules
 }
 
 func (w *fixture) clusterRole(name string) *rbacv1.ClusterRole {

@@ -109,31 +109,35 @@ func (f *fleet) create() {
 }
 
 // list reads all objects in a version.
-func (f *fleet) list(version string) map[string]*unstructured.Unstructured {
-	f.t.Helper()
+func (f *fleet) list(version string) (map[string]*unstructured.Unstructured, error) {
 	objects := map[string]*unstructured.Unstructured{}
 	for _, kind := range kindsOfFleet {
 		list, err := f.in(version, kind.resource).List(f.ctx, metav1.ListOptions{})
-		f.Expect(err).NotTo(HaveOccurred())
+		if err != nil {
+			return nil, err
+		}
 		for i := range list.Items {
 			objects[kind.resource+"/"+list.Items[i].GetName()] = &list.Items[i]
 		}
 	}
-	f.Expect(objects).To(HaveLen(f.count * len(kindsOfFleet)))
-	return objects
+	if len(objects) != f.count*len(kindsOfFleet) {
+		return nil, fmt.Errorf("%d objects of %d", len(objects), f.count*len(kindsOfFleet))
+	}
+	return objects, nil
 }
 
 // isReady waits until all objects are Ready for the specs that they have.
 func (f *fleet) isReady(version string) {
 	f.t.Helper()
-	f.Eventually(func() []string {
+	f.Eventually(func() ([]string, error) {
+		objects, err := f.list(version)
 		var not []string
-		for name, object := range f.list(version) {
+		for name, object := range objects {
 			if state := readyOf(object); state != "True" {
 				not = append(not, name+" is "+state)
 			}
 		}
-		return not
+		return not, err
 	}, 3*waitTimeout).Should(BeEmpty())
 }
 
@@ -152,7 +156,9 @@ func readyOf(object *unstructured.Unstructured) string {
 func (f *fleet) specs() map[string]any {
 	f.t.Helper()
 	specs := map[string]any{}
-	for name, object := range f.list(alpha) {
+	objects, err := f.list(alpha)
+	f.Expect(err).NotTo(HaveOccurred())
+	for name, object := range objects {
 		spec, _ := object.Object["spec"].(map[string]any)
 		resource, _, _ := strings.Cut(name, "/")
 		for field, value := range f.added[resource] {
@@ -198,15 +204,15 @@ func (f *fleet) fieldsOf(source, resource string) map[string]apiextensionsv1.JSO
 }
 
 // drifts are those in the status of all objects.
-func (f *fleet) drifts() map[string]any {
-	f.t.Helper()
+func (f *fleet) drifts() (map[string]any, error) {
 	drifts := map[string]any{}
-	for name, object := range f.list(alpha) {
+	objects, err := f.list(alpha)
+	for name, object := range objects {
 		if list, found, _ := unstructured.NestedSlice(object.Object, "status", "drifts"); found && len(list) > 0 {
 			drifts[name] = list
 		}
 	}
-	return drifts
+	return drifts, err
 }
 
 // edit scales an AppService in a version.
@@ -265,8 +271,8 @@ func (f *fleet) work() (stop func()) {
 				return *deployment.Spec.ProgressDeadlineSeconds, nil
 			}).Should(BeEquivalentTo(usual), name)
 		}
-		f.Eventually(func() any { return f.drifts()["appservices/"+drifting] }).Should(ContainElement(
-			And(HaveKeyWithValue("manager", "drifter"), HaveKeyWithValue("field", ".spec.progressDeadlineSeconds"))))
+		f.Eventually(f.drifts).Should(HaveKeyWithValue("appservices/"+drifting, ContainElement(
+			And(HaveKeyWithValue("manager", "drifter"), HaveKeyWithValue("field", ".spec.progressDeadlineSeconds")))))
 	}
 }
 
@@ -275,7 +281,7 @@ func (f *fleet) drift(i, round int) {
 	f.t.Helper()
 	name := fmt.Sprintf("app-%03d", i)
 	f.run("-n", f.namespace, "scale", "deployment", name, "--replicas="+strconv.Itoa(5+round))
-	f.Eventually(func() any { return f.drifts()["appservices/"+name] }).Should(HaveLen(round + 1))
+	f.Eventually(f.drifts).Should(HaveKeyWithValue("appservices/"+name, HaveLen(round+1)))
 }
 
 // requestsToWrite are what managers sent since a mark, for each object that was not edited.
@@ -360,7 +366,9 @@ func (f *fleet) upgrade(old *deploy.Manager, round int) *deploy.Manager {
 	f.edit(beta, 0, 2)
 	f.isReady(alpha)
 	f.quiet(old.User)
-	drifts, pods := f.drifts(), f.pods(f.namespace)
+	drifts, err := f.drifts()
+	f.Expect(err).NotTo(HaveOccurred())
+	pods := f.restingPods()
 
 	// When the new one leads
 	mark, began := f.mark(), time.Now()
@@ -382,7 +390,8 @@ func (f *fleet) upgrade(old *deploy.Manager, round int) *deploy.Manager {
 	// does not know status.contract. A status that is refused, because the migration has just written the object, is
 	// no write.
 	f.Expect(f.specs()).To(Equal(specs))
-	after := f.drifts()
+	after, err := f.drifts()
+	f.Expect(err).NotTo(HaveOccurred())
 	delete(after, "appservices/"+drifting)
 	delete(drifts, "appservices/"+drifting)
 	f.Expect(after).To(Equal(drifts))
@@ -402,6 +411,28 @@ func (f *fleet) upgrade(old *deploy.Manager, round int) *deploy.Manager {
 	return m
 }
 
+// restingPods waits until there are as many pods as the specs say, and returns them. An object is Ready while surplus pods
+// end, which are still listed.
+func (f *fleet) restingPods() map[string]types.UID {
+	f.t.Helper()
+	replicas := 0
+	for name, spec := range f.specs() {
+		if strings.HasPrefix(name, "securestorages/") {
+			continue
+		}
+		fields, _ := spec.(map[string]any)
+		count, set := fields["replicas"].(int64)
+		f.Expect(set).To(BeTrue(), name)
+		replicas += int(count)
+	}
+	var pods map[string]types.UID
+	f.Eventually(func() map[string]types.UID {
+		pods = f.pods(f.namespace)
+		return pods
+	}).Should(HaveLen(replicas))
+	return pods
+}
+
 // replicaSets are the names of all ReplicaSets: a rollout creates one.
 func (f *fleet) replicaSets() []string {
 	f.t.Helper()
@@ -416,32 +447,35 @@ func (f *fleet) replicaSets() []string {
 }
 
 // references are the API versions of the owners of Deployments.
-func (f *fleet) references() []string {
-	f.t.Helper()
+func (f *fleet) references() ([]string, error) {
 	list, err := f.fixture.clients.AppsV1().Deployments(f.namespace).List(f.ctx, metav1.ListOptions{})
-	f.Expect(err).NotTo(HaveOccurred())
+	if err != nil {
+		return nil, err
+	}
 	var versions []string
 	for i := range list.Items {
 		for _, owner := range list.Items[i].OwnerReferences {
 			versions = append(versions, owner.APIVersion)
 		}
 	}
-	f.Expect(len(versions)).To(BeNumerically(">=", 2*f.count))
-	return versions
+	if len(versions) < 2*f.count {
+		return nil, fmt.Errorf("%d owners of Deployments, of at least %d", len(versions), 2*f.count)
+	}
+	return versions, nil
 }
 
 // statusEntries are the API versions in which managers have applied the status of the objects.
-func (f *fleet) statusEntries() []string {
-	f.t.Helper()
+func (f *fleet) statusEntries() ([]string, error) {
 	var versions []string
-	for _, object := range f.list(alpha) {
+	objects, err := f.list(alpha)
+	for _, object := range objects {
 		for _, entry := range object.GetManagedFields() {
 			if entry.Subresource == "status" && entry.Operation == metav1.ManagedFieldsOperationApply {
 				versions = append(versions, entry.APIVersion)
 			}
 		}
 	}
-	return versions
+	return versions, err
 }
 
 // previousIsRefused applies the CustomResourceDefinitions of the previous version.
@@ -457,7 +491,7 @@ func (f *fleet) previousIsRefused(source string, m *deploy.Manager) {
 // returnTo replaces this manager by one without v1beta1.
 func (f *fleet) returnTo(source, program string, m *deploy.Manager) *deploy.Manager {
 	f.t.Helper()
-	pods, specs := f.pods(f.namespace), f.specs()
+	pods, specs := f.restingPods(), f.specs()
 	f.Expect(f.migrated()).To(HaveEach("True"))
 	f.wayOut("store-v1alpha1")
 	f.Expect(f.storedVersions()).To(HaveEach(fmt.Sprintf("[%q]", alpha)))

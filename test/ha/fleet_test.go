@@ -187,17 +187,17 @@ func (f *fleet) leader() *replica {
 	return nil
 }
 
-// kill ends replicas with SIGKILL, at a moment that it returns.
-func (f *fleet) kill(replicas ...*replica) time.Time {
+// kill ends replicas with SIGKILL, at a moment that it returns. It returns false if one had ended before.
+func (f *fleet) kill(replicas ...*replica) (time.Time, bool) {
 	f.t.Helper()
-	at := time.Now()
+	at, ran := time.Now(), true
 	for _, r := range replicas {
-		r.signal(f.t, syscall.SIGKILL)
+		ran = r.signal(f.t, syscall.SIGKILL) && ran
 	}
 	for _, r := range replicas {
 		f.Eventually(r.process.Ended()).Should(BeClosed())
 	}
-	return at
+	return at, ran
 }
 
 // ends waits until the replica has ended by itself.

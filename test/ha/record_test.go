@@ -121,6 +121,17 @@ func (f *fleet) readsBeforeTaking(leader string) cluster.Requests {
 	})
 }
 
+// failedReads is how often a replica failed to take the Lease because a request for it failed, by its log: the API server does
+// not know whether a response arrived in time. Each time costs a read.
+func (f *fleet) failedReads(name string) int {
+	for _, r := range f.everyone() {
+		if r.name == name {
+			return r.count("Error retrieving lease lock") + r.count("Failed to update lease")
+		}
+	}
+	return 0
+}
+
 // leaseHistory is who had the Lease, one after the other; nobody is "".
 type leaseHistory struct {
 	mu      sync.Mutex
@@ -183,7 +194,7 @@ func (h *leaseHistory) wipes(releasedBy func(identity string) bool) []string {
 func (f *fleet) hasReleased(identity string) bool {
 	for _, r := range f.everyone() {
 		for _, line := range r.lines() {
-			if containsAll(line, "Released the Lease", identity) {
+			if containsAll(line, released, identity) {
 				return true
 			}
 		}

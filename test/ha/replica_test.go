@@ -1,6 +1,7 @@
 package ha_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -101,11 +102,18 @@ func (r *replica) answers(path string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-func (r *replica) signal(t *testing.T, signal syscall.Signal) {
+// signal returns false if the process has ended: a leader that loses its Lease ends by itself.
+func (r *replica) signal(t *testing.T, signal syscall.Signal) bool {
 	t.Helper()
-	if err := syscall.Kill(r.process.PID(), signal); err != nil {
+	err := syscall.Kill(r.process.PID(), signal)
+	if errors.Is(err, syscall.ESRCH) {
+		<-r.process.Ended() // the process is gone before its parent knows
+		return false
+	}
+	if err != nil {
 		t.Fatalf("sending %s to %s: %v", signal, r.name, err)
 	}
+	return true
 }
 
 // tail is the end of its log.
@@ -132,6 +140,28 @@ func (r *replica) count(text string) int {
 	}
 	return count
 }
+
+// What the log says of the Lease.
+const (
+	released    = "Released the Lease"
+	lost        = "Lost the Lease to another replica"
+	notRenewed  = "Failed to renew lease"
+	notReleased = "Failed to release lease"
+)
+
+// couldNotRelease says whether a leader that was asked to end had a reason not to release the Lease: the API server, or the
+// machine, did not answer in time.
+func (r *replica) couldNotRelease() bool {
+	for _, reason := range []string{"error retrieving resource lock", notReleased, "Not releasing the Lease", lost} {
+		if r.count(reason) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// hasLostLease says whether the replica was a leader that could not renew its Lease in time, and so had to end.
+func (r *replica) hasLostLease() bool { return r.count(notRenewed)+r.count(lost) > 0 }
 
 func (r *replica) String() string {
 	return fmt.Sprintf("%s (pid %d, running %t)", r.name, r.process.PID(), r.process.Running())

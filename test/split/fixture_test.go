@@ -29,6 +29,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/releases"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/deploy"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -69,6 +70,7 @@ type release struct {
 	// name is the namespace of its Lease.
 	name     string
 	args     []string
+	election []string
 	started  int
 	replicas []*replica
 }
@@ -81,7 +83,12 @@ type replica struct {
 // release starts a release with replicas.
 func (f *fixture) release(name string, replicas int, args ...string) *release {
 	f.t.Helper()
-	r := &release{fixture: f, name: f.name + "-" + name, args: args}
+	// On a busy machine, a shorter deadline ends leaders that no test has killed.
+	election := []string{"--leader-elect-lease-duration=10s", "--leader-elect-renew-deadline=8s"}
+	if replicas == 1 { // nobody takes over from it
+		election = deploy.PatientElection
+	}
+	r := &release{fixture: f, name: f.name + "-" + name, args: args, election: election}
 	f.createNamespace(r.name, "")
 	f.releases = append(f.releases, r)
 	for range replicas {
@@ -100,13 +107,12 @@ func (r *release) add() {
 	each.log = filepath.Join(folder, "log")
 	kubeconfig, err := suite.Cluster.Kubeconfig(each.user, harness.ManagerGroup)
 	f.Expect(err).NotTo(HaveOccurred())
-	args := append([]string{
+	args := slices.Concat([]string{
 		"--kubeconfig=" + kubeconfig, "--controllers=appservice", "--pod-namespace=" + r.name,
 		"--leader-elect", "--leader-election-namespace=" + r.name,
-		// On a busy machine, a shorter deadline ends leaders that no test has killed.
-		"--leader-elect-lease-duration=10s", "--leader-elect-renew-deadline=8s", "--leader-elect-retry-period=250ms",
+		"--leader-elect-retry-period=250ms",
 		"--health-probe-bind-address=" + each.health, "--metrics-bind-address=" + each.metrics, "--metrics-secure=false",
-	}, r.args...)
+	}, r.election, r.args)
 	each.process, err = cluster.StartProcess(each.user, each.log, []string{"HOME=" + folder, "TMPDIR=" + folder, "PATH=/usr/bin:/bin"}, managerProgram, args...)
 	f.Expect(err).NotTo(HaveOccurred())
 	f.t.Cleanup(func() { _ = each.process.Stop(0) })

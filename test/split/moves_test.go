@@ -1,6 +1,7 @@
 package split_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -11,9 +12,12 @@ import (
 
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/internal/releases"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -64,10 +68,18 @@ func TestMovedNamespaceIsWrittenByOneReleaseAtATime(t *testing.T) {
 	// Then every object ends as declared, and no two releases wrote in a namespace at the same time.
 	f.eventuallyReconciled(places...)
 	summary := ""
+	edit := moves
 	for _, place := range places {
-		terms := f.writtenBy(place)
+		var terms []string
+		// The release that has the namespace now has written nothing there if all was as declared when it got it.
+		f.Eventually(func() string {
+			edit++
+			f.edit(place, 0, edit)
+			f.eventuallyReconciled(place)
+			terms = f.writtenBy(place)
+			return terms[len(terms)-1]
+		}).Should(Equal([]*release{a, b}[shardOf[place]].name))
 		f.Expect(len(terms)).To(BeNumerically("<=", moved[place]+1), "a namespace has at most one term more than moves: %v", terms)
-		f.Expect(terms[len(terms)-1]).To(Equal([]*release{a, b}[shardOf[place]].name))
 		summary += fmt.Sprintf("%s: %d moves, %d terms\n", place, moved[place], len(terms))
 	}
 	t.Logf("%d replicas started\n%s", a.started+b.started, summary)
@@ -88,30 +100,57 @@ func chosenMoves(t *testing.T) int {
 	return moves
 }
 
-// TestClaimsOfAReleaseThatEndedExpire needs claims that expire sooner than those of the real manager.
+// record is what a release has written into the Lease with the claims; empty if nothing.
+func (r *release) record() (releases.Record, error) {
+	claims := &coordinationv1.Lease{}
+	if err := r.fixture.api.Get(r.fixture.ctx, client.ObjectKey{Namespace: releases.LeaseNamespace, Name: releases.LeaseName}, claims); err != nil {
+		return releases.Record{}, err
+	}
+	var record releases.Record
+	err := json.Unmarshal([]byte(cmp.Or(claims.Annotations["release.fixpoint.dev/"+r.name], "{}")), &record)
+	return record, err
+}
+
+// setForward sets the clock of a release forward. It decides again when the Lease with the claims changes.
+func (f *fixture) setForward(clock *fakecloud.ShiftedClock, by time.Duration) {
+	f.t.Helper()
+	clock.Step(by)
+	claims := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: releases.LeaseNamespace, Name: releases.LeaseName}}
+	patch := fmt.Sprintf(`{"metadata":{"labels":{"ahead":%q}}}`, by)
+	f.Expect(f.api.Patch(f.ctx, claims, client.RawPatch(types.MergePatchType, []byte(patch)))).To(Succeed())
+}
+
+// TestClaimsOfAReleaseThatEndedExpire sets the clock of the other release forward.
 func TestClaimsOfAReleaseThatEndedExpire(t *testing.T) {
-	const expireAfter = 5 * time.Second
 	f := newFixture(t, "expiry")
 	place := f.namespace("one", "", 2)
 	env := &harness.Env{T: t, Ctx: f.ctx, Suite: suite, Gomega: f.Gomega}
-	options := controllers.Options{Namespaces: []string{place}, ClaimDuration: expireAfter}
+	options := controllers.Options{Namespaces: []string{place}}
 	first := f.startInProcess(env, "first", options)
 	f.eventuallyReconciled(place)
+	clock := &fakecloud.ShiftedClock{}
+	options.Clock = clock
 	f.startInProcess(env, "second", options)
 	second := f.releases[1]
 	second.eventuallyRefused("The release of Fixpoint in namespace expiry-first reconciles expiry-one")
 
-	claims := &coordinationv1.Lease{}
-	f.Expect(f.api.Get(f.ctx, client.ObjectKey{Namespace: releases.LeaseNamespace, Name: releases.LeaseName}, claims)).To(Succeed())
-	var last releases.Record
-	f.Expect(json.Unmarshal([]byte(claims.Annotations["release.fixpoint.dev/"+f.releases[0].name]), &last)).To(Succeed())
-
 	// When the first ends, as when it is uninstalled
 	env.Stop(first)
 
-	// Then the second takes its place once the claims have expired.
+	// Then the second, which renews its own claims meanwhile, has no part of the namespace before those of the first have
+	// expired,
+	last, err := f.releases[0].record()
+	f.Expect(err).NotTo(HaveOccurred())
+	f.setForward(clock, releases.DefaultDuration/2)
+	then := clock.Now().Truncate(time.Millisecond)
+	f.Eventually(second.record).Should(HaveField("Renewed", BeTemporally(">=", then)))
+	f.Expect(f.releases[0].record()).To(Equal(last))
+	f.Expect(second.record()).To(HaveField("Namespaces", BeEmpty()))
+
+	// and takes its place then.
+	f.setForward(clock, releases.DefaultDuration)
 	second.eventuallyClaims()
-	f.Expect(time.Since(last.Renewed)).To(BeNumerically(">=", expireAfter))
+	f.Expect(f.releases[0].record()).To(BeZero())
 	f.edit(place, 0, 1)
 	f.eventuallyReconciled(place)
 	f.Expect(f.writtenBy(place)).To(Equal([]string{f.releases[0].name, second.name}))
@@ -124,6 +163,7 @@ func (f *fixture) startInProcess(env *harness.Env, name string, o controllers.Op
 	f.createNamespace(r.name, "")
 	f.releases = append(f.releases, r)
 	o.Controllers, o.LeaderElection, o.LeaderElectionNamespace = []string{"appservice"}, true, r.name
+	o.LeaseDuration, o.RenewDeadline = 2*time.Minute, 110*time.Second // as deploy.PatientElection
 	return env.StartManager(suite.Cluster.Config(r.name+"-1", harness.ManagerGroup), o)
 }
 

@@ -47,6 +47,7 @@ func TestHostileServersTakeNoMoreMemoryFromTheManager(t *testing.T) {
 	beside := &probed{}
 	hostile.add("beside-0", honestToolbox(), beside)
 	managers := map[*servers]*deploy.Manager{honest: w.startProcess(t, program, "honest", honest), hostile: w.startProcess(t, program, "hostile", hostile)}
+	stalls := startWitness(t, managers[hostile])
 	for kind, from := range map[string]*servers{"honest": honest, "hostile": hostile} {
 		for i := range teams {
 			w.createNamespace(t.Context(), g, fmt.Sprintf("%s-%d", kind, i), nil)
@@ -61,7 +62,7 @@ func TestHostileServersTakeNoMoreMemoryFromTheManager(t *testing.T) {
 
 	// when every one of them has been probed some times
 	for _, s := range []*servers{honest, hostile} {
-		g.Eventually(s.probedAtLeast).WithArguments(rounds).WithTimeout(2*time.Minute).Should(BeEmpty(), "servers that have not been probed %d times", rounds)
+		g.Eventually(s.probedAtLeast).WithArguments(rounds).Should(BeEmpty(), "servers that have not been probed %d times", rounds)
 	}
 
 	// then the hostile ones have taken no more memory,
@@ -69,7 +70,7 @@ func TestHostileServersTakeNoMoreMemoryFromTheManager(t *testing.T) {
 	t.Logf("peak of the resident memory: %d MiB with %d honest servers, %d MiB with %d hostile ones: ratio %.2f", base>>20, fleet, peak>>20, fleet, float64(peak)/float64(base))
 	g.Expect(float64(peak)).To(BeNumerically("<=", 1.2*float64(base)))
 	// nor delayed the probes of the one beside them.
-	gap := beside.longestGap()
+	gap := beside.longestGap(stalls.within)
 	t.Logf("longest time between two probes of the honest server beside them, with an interval of %s: %s", probeInterval, gap.Round(10*time.Millisecond))
 	g.Expect(gap).To(BeNumerically("<=", 2*probeInterval))
 	server := &v1beta1.MCPServer{}
@@ -207,8 +208,8 @@ func (p *probed) count() int {
 	return len(p.times)
 }
 
-// longestGap is the longest time between two probes, or since the last one.
-func (p *probed) longestGap() time.Duration {
+// longestGap is the longest time between two probes, or since the last one, without the stalls in that time.
+func (p *probed) longestGap(stalled func(from, to time.Time) time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var gap time.Duration
@@ -217,9 +218,75 @@ func (p *probed) longestGap() time.Duration {
 		if i+1 < len(p.times) {
 			next = p.times[i+1]
 		}
-		gap = max(gap, next.Sub(at))
+		gap = max(gap, next.Sub(at)-stalled(at, next))
 	}
 	return gap
+}
+
+// witness knows when the manager, or this process, which has its servers, did not run because the machine is busy: then
+// probes are late, whatever the servers do.
+type witness struct {
+	mu sync.Mutex
+	// answered is when the manager answered its readiness probe, after the time at which the witness began.
+	answered []time.Time
+}
+
+// witnessInterval is the pause between two requests of a witness.
+const witnessInterval = 250 * time.Millisecond
+
+// startWitness asks the manager whether it is ready, until the test ends.
+func startWitness(t *testing.T, m *deploy.Manager) *witness {
+	t.Helper()
+	w := &witness{answered: []time.Time{time.Now()}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		tick := time.NewTicker(witnessInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if m.Ready(ctx) == nil {
+				w.add(time.Now())
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		asking.Wait()
+	})
+	return w
+}
+
+func (w *witness) add(at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answered = append(w.answered, at)
+}
+
+// within is for how long, in a time, no answer arrived that should have: the part of each pause between two answers that
+// is longer than two intervals.
+func (w *witness) within(from, to time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var stalled time.Duration
+	for i, at := range w.answered {
+		begin, end := at.Add(2*witnessInterval), to
+		if i+1 < len(w.answered) {
+			end = w.answered[i+1]
+		}
+		if begin.Before(from) {
+			begin = from
+		}
+		if end.After(to) {
+			end = to
+		}
+		stalled += max(0, end.Sub(begin))
+	}
+	return stalled
 }
 
 const withTools = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`

@@ -19,13 +19,18 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -201,6 +206,8 @@ func (w *fixture) startManager(t *testing.T, g Gomega) {
 	mgr, err := controllers.NewManager(t.Context(), cfg, controllers.Options{
 		PodNamespace: system, PodLabels: map[string]string{"control-plane": "controller-manager"},
 		LeaderElection: true, LeaderElectionNamespace: system,
+		// Nobody restarts it when the API server of a busy machine does not answer for a while.
+		LeaseDuration: 2 * time.Minute, RenewDeadline: 110 * time.Second,
 		ProbeDial:   w.network.dial,
 		Cloud:       cloud.Config{Cloud: fakecloud.CloudAt(endpoint.URL), AllowHTTP: true},
 		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("manager")},
@@ -252,7 +259,7 @@ spec: {image: "registry.test/shop:1", replicas: 2, config: {A: "1"}, ingress: {h
 apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
 metadata: {name: tools}
-spec: {image: "registry.test/tools:1", protocol: {interval: 5s}}
+spec: {image: "registry.test/tools:1", protocol: {interval: 30s, timeout: 30s}}
 `, `
 apiVersion: fixpoint.dev/v1beta1
 kind: MCPServer
@@ -294,10 +301,85 @@ spec: {controller: example.com/ingress}
 			g.Expect(harness.IsReady(object)).To(BeTrue(), "%s: %v", name, harness.StatusOf(object).Conditions)
 		}).Should(Succeed())
 	}
+	g.Eventually(func(g Gomega) { w.isSettled(ctx, g) }).Should(Succeed())
 	g.Eventually(func(g Gomega) {
 		before := w.outside(ctx, g)
 		g.Consistently(func() map[string]string { return w.outside(ctx, g) }).WithTimeout(deadline).Should(Equal(before))
 	}).Should(Succeed())
+}
+
+// isSettled expects that the controllers of Kubernetes have done all that is to do. They may do nothing for a while before,
+// because the machine is busy.
+func (w *fixture) isSettled(ctx context.Context, g Gomega) {
+	var deployments appsv1.DeploymentList
+	g.Expect(w.admin.List(ctx, &deployments)).To(Succeed())
+	for _, deployment := range deployments.Items {
+		status := deployment.Status
+		g.Expect(status.ObservedGeneration).To(Equal(deployment.Generation), deployment.Name)
+		g.Expect([]int32{status.Replicas, status.UpdatedReplicas, status.ReadyReplicas, status.AvailableReplicas}).To(HaveEach(*deployment.Spec.Replicas), deployment.Name)
+		g.Expect(status.Conditions).To(ContainElement(And(HaveField("Type", appsv1.DeploymentProgressing), HaveField("Reason", "NewReplicaSetAvailable"))), deployment.Name)
+	}
+	var budgets policyv1.PodDisruptionBudgetList
+	g.Expect(w.admin.List(ctx, &budgets)).To(Succeed())
+	for _, budget := range budgets.Items {
+		g.Expect(budget.Status.ObservedGeneration).To(Equal(budget.Generation), budget.Name)
+		g.Expect(budget.Status.ExpectedPods).To(And(BeNumerically(">", 0), Equal(budget.Status.CurrentHealthy)), budget.Name)
+	}
+	var services corev1.ServiceList
+	g.Expect(w.admin.List(ctx, &services)).To(Succeed())
+	for _, service := range services.Items {
+		if len(service.Spec.Selector) > 0 {
+			w.hasEndpoints(ctx, g, &service)
+		}
+	}
+	var roles rbacv1.ClusterRoleList
+	g.Expect(w.admin.List(ctx, &roles)).To(Succeed())
+	for _, role := range roles.Items {
+		if role.AggregationRule != nil {
+			isAggregated(g, role, roles.Items)
+		}
+	}
+	var namespaces corev1.NamespaceList
+	g.Expect(w.admin.List(ctx, &namespaces)).To(Succeed())
+	for _, namespace := range namespaces.Items {
+		g.Expect(w.admin.Get(ctx, client.ObjectKey{Namespace: namespace.Name, Name: "default"}, &corev1.ServiceAccount{})).To(Succeed())
+		g.Expect(w.admin.Get(ctx, client.ObjectKey{Namespace: namespace.Name, Name: "kube-root-ca.crt"}, &corev1.ConfigMap{})).To(Succeed())
+	}
+}
+
+// hasEndpoints expects that the pods that a Service selects are its ready endpoints.
+func (w *fixture) hasEndpoints(ctx context.Context, g Gomega, service *corev1.Service) {
+	var pods corev1.PodList
+	g.Expect(w.admin.List(ctx, &pods, client.InNamespace(service.Namespace), client.MatchingLabels(service.Spec.Selector))).To(Succeed())
+	var slices discoveryv1.EndpointSliceList
+	g.Expect(w.admin.List(ctx, &slices, client.InNamespace(service.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: service.Name})).To(Succeed())
+	g.Expect(slices.Items).NotTo(BeEmpty(), service.Name)
+	var ready []string
+	for _, slice := range slices.Items {
+		for _, endpoint := range slice.Endpoints {
+			if ptr.Deref(endpoint.Conditions.Ready, false) {
+				ready = append(ready, endpoint.TargetRef.Name)
+			}
+		}
+	}
+	var expected []string
+	for _, pod := range pods.Items {
+		expected = append(expected, pod.Name)
+	}
+	g.Expect(ready).To(ConsistOf(expected), service.Name)
+}
+
+// isAggregated expects that a role has the rules of those that it aggregates.
+func isAggregated(g Gomega, role rbacv1.ClusterRole, roles []rbacv1.ClusterRole) {
+	for _, selector := range role.AggregationRule.ClusterRoleSelectors {
+		selected, err := metav1.LabelSelectorAsSelector(&selector)
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, part := range roles {
+			if part.Name != role.Name && selected.Matches(labels.Set(part.Labels)) {
+				g.Expect(role.Rules).To(ContainElements(part.Rules), "%s of %s", part.Name, role.Name)
+			}
+		}
+	}
 }
 
 // parse reads one object.
