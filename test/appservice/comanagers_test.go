@@ -181,6 +181,7 @@ func TestResyncWritesNothing(t *testing.T) {
 	for _, name := range names {
 		w.ready(name)
 		w.scalesNoMore(name)
+		w.complete(name)
 	}
 
 	mark := w.Settled()

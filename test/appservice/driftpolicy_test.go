@@ -161,6 +161,7 @@ func TestReportedDriftRemainsWhileAnEarlierPhaseBlocks(t *testing.T) {
 		w.Expect(conditions(version)).To(HaveKeyWithValue("Drifted", "True Drifted"))
 		w.Expect(version.Status.Drifts).To(ConsistOf(HaveField("Action", v1beta1.DriftReported)))
 	}
+	w.Eventually(func() []string { return w.events("web") }).Should(ContainElement(HavePrefix(drifted)))
 	w.Expect(filter(w.events("web"), drifted)).To(HaveLen(1))
 
 	// And it is over as soon as it is undone, whatever else there is to wait for.

@@ -240,7 +240,7 @@ func TestExplainsPodsThatDoNotBecomeReady(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newManagedFixture(t)
-			w.create("web", withImage(c.image), deadline(15))
+			w.create("web", withImage(c.image)) // the default deadline leaves time to see the state before it
 
 			// First it is only progressing,
 			if c.waiting == nil {
@@ -251,6 +251,7 @@ func TestExplainsPodsThatDoNotBecomeReady(t *testing.T) {
 			w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseProvisioning))
 
 			// then it is stalled,
+			w.change("web", deadline(15))
 			app = w.shows("web", "DeploymentReady", "False RolloutStalled", And(c.why, ContainSubstring("spec.progressDeadlineSeconds (15)"), ContainSubstring("kubectl describe pods -l app.kubernetes.io/name=web")))
 			w.Expect(conditions(app)).To(And(HaveKeyWithValue("Stalled", "True RolloutStalled"), Not(HaveKey("Reconciling"))))
 			w.Expect(app.Status.Phase).To(Equal(v1beta1.PhaseFailed))
@@ -268,10 +269,13 @@ func TestExplainsPodsThatDoNotBecomeReady(t *testing.T) {
 
 func TestFailedUpdateKeepsServing(t *testing.T) {
 	w := newManagedFixture(t)
-	w.createReady("web", replicas(3), deadline(10))
+	w.createReady("web", replicas(3))
 
+	// The default deadline leaves time to find out why.
 	w.change("web", withImage(cluster.ImagePullFails))
+	w.shows("web", "DeploymentReady", "False PodsFailing", ContainSubstring("cannot pull image"))
 
+	w.change("web", deadline(10))
 	w.shows("web", "Stalled", "True RolloutStalled", ContainSubstring("cannot pull image"))
 	app := w.phase("web", v1beta1.PhaseDegraded)
 	w.Expect(app.Status.ReadyReplicas).To(BeEquivalentTo(3), "the pods of the version before")
@@ -315,6 +319,7 @@ func TestUsesDefaultIngressClass(t *testing.T) {
 	// Then the Ingress gets it, and nobody takes it for drift.
 	w.ready("web")
 	w.Expect(harness.Read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal("default")))
+	w.complete("web")
 	mark := w.Settled()
 	w.checkedAfter("web", 1, func() {
 		harness.Update(w, "user", "web", &v1beta1.AppService{}, func(a *v1beta1.AppService) { a.Labels = map[string]string{"look": "again"} })

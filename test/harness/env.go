@@ -96,22 +96,25 @@ func (e *Env) ofManagers(requests cluster.Requests) cluster.Requests {
 }
 
 // Settled returns when the managers have sent no request for a while, with the position of the audit
-// log.
+// log. That while is made of many short ones in each of which the API server has answered: that neither it nor the
+// managers, which run in this process, could run says nothing.
 func (e *Env) Settled() cluster.Mark {
 	e.T.Helper()
 	// Longer than any delay that a manager chooses while nothing is wrong.
 	const quiet = 2500 * time.Millisecond
-	last, position := time.Now(), e.Mark()
-	e.Eventually(func() time.Duration {
+	position, before, rest := e.Mark(), time.Now(), time.Duration(0)
+	e.Eventually(func(g gomega.Gomega) time.Duration {
+		g.Expect(e.Suite.API.Get(e.Ctx, client.ObjectKey{Name: e.Namespace}, &corev1.Namespace{})).To(gomega.Succeed())
 		recorded, err := e.Suite.Cluster.Audit().Since(position)
 		e.Expect(err).NotTo(gomega.HaveOccurred())
 		position += cluster.Mark(len(recorded)) // the whole log would be copied many times a second
-		for _, request := range e.ofManagers(recorded) {
-			if request.Answered.After(last) {
-				last = request.Answered
-			}
+		now := time.Now()
+		rest += min(now.Sub(before), 2*Interval)
+		before = now
+		if len(e.ofManagers(recorded)) > 0 {
+			rest = 0
 		}
-		return time.Since(last)
+		return rest
 	}).Should(gomega.BeNumerically(">", quiet), "the manager never came to rest")
 	return e.Mark()
 }
