@@ -20,7 +20,8 @@ func (env *environment) app(name string) *v1beta1.AppService {
 		Spec: v1beta1.AppServiceSpec{
 			Image: webImage, Port: 8080, Replicas: ptr.To[int32](2),
 			Config: map[string]string{"GREETING": "hello"},
-			Probes: &v1beta1.AppServiceProbes{Readiness: &v1beta1.AppServiceProbe{Path: "/", PeriodSeconds: 1}},
+			// A busy machine does not make it unready.
+			Probes: &v1beta1.AppServiceProbes{Readiness: &v1beta1.AppServiceProbe{Path: "/", PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 10}},
 		},
 	}
 }

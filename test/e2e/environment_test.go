@@ -127,6 +127,7 @@ type report struct {
 	Calls    int
 	Failures []string
 	Pods     map[string]int
+	Pause    time.Duration
 	Last     struct {
 		Pod, Secret, Greeting string
 		Calls                 int64

@@ -13,19 +13,14 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 )
 
-// The limits from the fault to the first write of the next leader.
 const (
-	afterLease = 5 * time.Second
-	graceful   = 2 * time.Second
-	// slack is added on busy machines. It is too short for a Lease that expired to count as a Lease that was released.
-	slack = 8 * time.Second
-
 	roundsVariable = "E2E_ROUNDS"
 	defaultRounds  = 2
 )
@@ -33,21 +28,43 @@ const (
 // fault affects the leader or a service that it needs.
 type fault struct {
 	name string
-	// within is the limit; zero if the leader may stay.
-	within time.Duration
+	// ends is what happens to the Lease of the leader.
+	ends ending
 	// inject injects the fault. It returns the start of the takeover and a function that ends the fault.
 	inject func(env *environment, leader corev1.Pod) (at time.Time, end func())
 }
 
+// ending is how the term of a leader ends.
+type ending int
+
+const (
+	// stays means that the leader may stay.
+	stays ending = iota
+	// expires means that the next leader waits until the Lease has expired.
+	expires
+	// isReleased means that the leader gives up the Lease, and that the next leader takes it after its first read.
+	isReleased
+)
+
+// reads is how often the next leader may read the Lease before it takes it, if no request for the Lease fails. Times depend
+// on the machine. It sees the last renewal at one read, and takes the Lease at the first read after LeaseDuration. It reads
+// the Lease at least a retry period after the last read. Another replica can be the first to try, and fail.
+func (e ending) reads() int {
+	if e == isReleased {
+		return 1
+	}
+	const lease, retry = controllers.DefaultLeaseDuration, controllers.DefaultRetryPeriod
+	return 1 + int((lease+retry-1)/retry) + 1
+}
+
 var faults = []fault{
-	{"killed", controllers.DefaultLeaseDuration + afterLease, killed},
-	{"deleted", graceful, deleted},
-	{"frozen", controllers.DefaultLeaseDuration + afterLease, frozen},
-	{"cut off", controllers.DefaultLeaseDuration + afterLease, cutOff},
-	// The containers must start as well.
-	{"all killed", controllers.DefaultLeaseDuration + 2*afterLease, allKilled},
-	{"API server restarted", 0, apiServerRestarted},
-	{"cloud restarted", 0, cloudRestarted},
+	{"killed", expires, killed},
+	{"deleted", isReleased, deleted},
+	{"frozen", expires, frozen},
+	{"cut off", expires, cutOff},
+	{"all killed", expires, allKilled},
+	{"API server restarted", stays, apiServerRestarted},
+	{"cloud restarted", stays, cloudRestarted},
 }
 
 func managerContainer(pod corev1.Pod) string { return pod.Status.ContainerStatuses[0].ContainerID }
@@ -190,25 +207,92 @@ func TestNodeLeaderFaults(t *testing.T) {
 }
 
 // injectFault injects a fault and returns the time until a leader writes again. If the leader does not survive the
-// fault, that is the next leader.
+// fault, that is the next leader. A leader that has lost its Lease before the fault affects it is not the one that was meant:
+// the fault is injected again, into the next one.
 func (env *environment) injectFault(f fault, history *leaseHistory) time.Duration {
 	env.t.Helper()
-	leader := env.leader()
-	mark, err := local.Cluster.Audit().Mark()
-	env.Expect(err).NotTo(HaveOccurred())
-	at, end := f.inject(env, leader)
-	within, led := f.within+slack, at
-	if f.within == 0 {
-		within, led = timeout, time.Time{}
+	for {
+		mark, err := local.Cluster.Audit().Mark()
+		env.Expect(err).NotTo(HaveOccurred())
+		leader, term := env.leadingTerm(history)
+		at, end := f.inject(env, leader)
+		if f.ends == stays {
+			first := env.waitForWrite(f, mark, at, func(a write) bool { return history.termStart(a).After(time.Time{}) })
+			end()
+			return first.at.Sub(at)
+		}
+		first := env.waitForWrite(f, mark, at, func(a write) bool { return history.termStart(a).After(term.from) })
+		next := history.next(term)
+		wasMeant := next.from.After(at)
+		if wasMeant {
+			env.verifyTakeover(f, mark, at, next)
+		}
+		end()
+		if wasMeant {
+			return first.at.Sub(at)
+		}
+		progress(f.name + ": another replica led already; the fault is injected again")
+		env.waitForReplicas()
 	}
+}
+
+// leadingTerm returns the leader and its term.
+func (env *environment) leadingTerm(history *leaseHistory) (leader corev1.Pod, current term) {
+	env.t.Helper()
+	env.Eventually(func() bool {
+		leader, current = env.leader(), history.current()
+		return current.pod() == leader.Name
+	}).Should(BeTrue(), "the history of the Lease contains the term of the leader")
+	return leader, current
+}
+
+// verifyTakeover checks that the next leader took the Lease as soon as it could.
+func (env *environment) verifyTakeover(f fault, mark cluster.Mark, at time.Time, next term) {
+	env.t.Helper()
+	requests, err := local.Cluster.Audit().Since(mark)
+	env.Expect(err).NotTo(HaveOccurred())
+	ofLease := requests.By(managerUser).In(systemNamespace).Of("leases.coordination.k8s.io").
+		Where(func(r cluster.Request) bool { return r.Name == controllers.LeaderElectionID })
+	writes := ofLease.Writes().Succeeded()
+	taken := slices.IndexFunc(writes, func(r cluster.Request) bool { return r.Pod == next.pod() && r.Received.After(next.from) })
+	env.Expect(taken).NotTo(Equal(-1), "%s took the Lease", next.identity)
+	var before time.Time
+	if taken > 0 {
+		before = writes[taken-1].Answered
+	}
+	reads := ofLease.Verbs("get").Where(func(r cluster.Request) bool {
+		return r.Pod == next.pod() && r.Received.After(before) && r.Received.Before(writes[taken].Received)
+	})
+	allowed := f.ends.reads()
+	if len(reads) > allowed {
+		allowed += env.failedReads(next.pod(), at)
+	}
+	env.Expect(len(reads)).To(BeNumerically("<=", allowed), "%s: %s took the Lease late; its reads:\n%s", f.name, next.identity, reads)
+	if f.ends == isReleased {
+		env.Expect(next.fromNobody).To(BeTrue(), "%s: the leader gives the Lease up", f.name)
+	}
+}
+
+// failedReads returns how often a replica failed to take the Lease because a request for it failed, by its log. Each time
+// costs a read.
+func (env *environment) failedReads(pod string, since time.Time) int {
+	env.t.Helper()
+	from := metav1.NewTime(since)
+	log, err := clientset.CoreV1().Pods(systemNamespace).GetLogs(pod, &corev1.PodLogOptions{SinceTime: &from}).DoRaw(env.ctx)
+	env.Expect(err).NotTo(HaveOccurred())
+	return strings.Count(string(log), "Error retrieving lease lock") + strings.Count(string(log), "Failed to update lease")
+}
+
+// waitForWrite waits until a leader writes.
+func (env *environment) waitForWrite(f fault, mark cluster.Mark, at time.Time, will func(write) bool) write {
+	env.t.Helper()
 	var first write
 	env.Eventually(func() bool {
 		var found bool
-		first, found = env.firstWrite(mark, at, func(a write) bool { return history.termStart(a).After(led) })
+		first, found = env.firstWrite(mark, at, will)
 		return found
-	}, within).Should(BeTrue(), "%s: no leader wrote in time", f.name)
-	end()
-	return first.at.Sub(at)
+	}).Should(BeTrue(), "%s: no leader wrote", f.name)
+	return first
 }
 
 func summary(takeovers map[string][]time.Duration, acts, late int) string {

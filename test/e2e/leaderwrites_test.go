@@ -74,6 +74,8 @@ type term struct {
 	// identity is the name of the pod and a random suffix.
 	identity string
 	from     time.Time
+	// fromNobody is true if the Lease had no holder before.
+	fromNobody bool
 }
 
 func (t term) pod() string {
@@ -85,6 +87,8 @@ func (t term) pod() string {
 type leaseHistory struct {
 	mu    sync.Mutex
 	terms []term
+	// free is true while the Lease has no holder.
+	free bool
 }
 
 // watchLease records the holders until the test ends.
@@ -105,8 +109,8 @@ func (h *leaseHistory) follow(ctx context.Context) {
 	defer watcher.Stop()
 	for event := range watcher.ResultChan() {
 		lease, ok := event.Object.(*coordinationv1.Lease)
-		if ok && ptr.Deref(lease.Spec.HolderIdentity, "") != "" {
-			h.note(term{identity: *lease.Spec.HolderIdentity, from: ptr.Deref(lease.Spec.AcquireTime, metav1.MicroTime{}).Time})
+		if ok {
+			h.note(term{identity: ptr.Deref(lease.Spec.HolderIdentity, ""), from: ptr.Deref(lease.Spec.AcquireTime, metav1.MicroTime{}).Time})
 		}
 	}
 }
@@ -114,9 +118,35 @@ func (h *leaseHistory) follow(ctx context.Context) {
 func (h *leaseHistory) note(t term) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if t.identity == "" {
+		h.free = true
+		return
+	}
+	t.fromNobody, h.free = h.free, false
 	if len(h.terms) == 0 || h.terms[len(h.terms)-1].identity != t.identity {
 		h.terms = append(h.terms, t)
 	}
+}
+
+// current returns the last term; the zero term if there is none.
+func (h *leaseHistory) current() term {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.terms) == 0 {
+		return term{}
+	}
+	return h.terms[len(h.terms)-1]
+}
+
+// next returns the term after another one; the zero term if there is none.
+func (h *leaseHistory) next(after term) term {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := slices.IndexFunc(h.terms, func(t term) bool { return t.identity == after.identity })
+	if at < 0 || at+1 == len(h.terms) {
+		return term{}
+	}
+	return h.terms[at+1]
 }
 
 // overlaps returns writes of a leader after the first write of its successor, and writes of pods that did not lead.

@@ -79,7 +79,7 @@ func TestMetricsServeTheRenewedCertificate(t *testing.T) {
 		var now corev1.Pod
 		env.Expect(api.Get(env.ctx, client.ObjectKeyFromObject(&pod), &now)).To(Succeed())
 		env.Expect(now.UID).To(Equal(pod.UID))
-		env.Expect(now.Status.ContainerStatuses[0].RestartCount).To(Equal(pod.Status.ContainerStatuses[0].RestartCount))
+		env.verifyRestarts(now, pod.Status.ContainerStatuses[0].RestartCount)
 	}
 }
 

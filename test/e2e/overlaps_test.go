@@ -12,7 +12,7 @@ func TestOverlapsFindsLateWrites(t *testing.T) {
 	t.Parallel()
 	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
 	history := &leaseHistory{}
-	for _, taken := range []term{{"a_1", at(0)}, {"a_1", at(0)}, {"b_1", at(20)}, {"a_2", at(40)}} {
+	for _, taken := range []term{{identity: "a_1", from: at(0)}, {identity: "a_1", from: at(0)}, {identity: "b_1", from: at(20)}, {identity: "a_2", from: at(40)}} {
 		history.note(taken)
 	}
 	cases := map[string]struct {

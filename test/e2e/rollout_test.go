@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 )
 
 // TestRolloutUnderLoadFailsNoCall rolls out servers without sessions under load: on new connections, and on a persistent
@@ -27,13 +29,13 @@ func TestRolloutUnderLoadFailsNoCall(t *testing.T) {
 				server := env.streamable("stateless", 2)
 				server.Spec.SessionAffinity = v1beta1.SessionAffinityNone
 				server.Spec.Env = []corev1.EnvVar{{Name: "STATELESS", Value: "true"}}
-				return server
+				return servesOn(server)
 			},
 			load:   "sessions",
 			change: func(s *v1beta1.MCPServer) { s.Spec.Image = otherSubjectImage },
 		},
 		"stdio, one connection": {
-			server: func(env *environment) *v1beta1.MCPServer { return env.stdio("shared", 2) },
+			server: func(env *environment) *v1beta1.MCPServer { return servesOn(env.stdio("shared", 2)) },
 			load:   "client",
 			change: func(s *v1beta1.MCPServer) { s.Spec.Env = []corev1.EnvVar{{Name: "SECRET", Value: "new"}} },
 		},
@@ -51,6 +53,7 @@ func TestRolloutUnderLoadFailsNoCall(t *testing.T) {
 			edit(env, server, c.change)
 			env.waitReplaced(podsOf(server), before, 2)
 			ready(env, server)
+			env.waitResponses(before)
 			found := env.stopLoad()
 
 			t.Logf("%d calls during the rollout, by pods %v", found.Calls, found.Pods)
@@ -64,6 +67,7 @@ func TestRolloutUnderLoadFailsNoCall(t *testing.T) {
 func TestRolloutOfAnAppServiceUnderLoadFailsNoCall(t *testing.T) {
 	env := newEnvironment(t).withClient()
 	app := env.app("shop")
+	app.Spec.Config["LAME_DUCK"] = serveTime.String()
 	env.Expect(api.Create(env.ctx, app)).To(Succeed())
 	ready(env, app)
 	labels := client.MatchingLabels{"app.kubernetes.io/name": app.Name}
@@ -73,6 +77,7 @@ func TestRolloutOfAnAppServiceUnderLoadFailsNoCall(t *testing.T) {
 	edit(env, app, func(a *v1beta1.AppService) { a.Spec.Image = otherWebImage })
 	env.waitReplaced(labels, before, 2)
 	ready(env, app)
+	env.waitResponses(before)
 	found := env.stopLoad()
 
 	t.Logf("%d calls during the rollout, by pods %v", found.Calls, found.Pods)
@@ -81,58 +86,103 @@ func TestRolloutOfAnAppServiceUnderLoadFailsNoCall(t *testing.T) {
 	env.Expect(found.Pods).To(HaveKey(Not(BeElementOf(before))), "new pods responded")
 }
 
+// serveTime is how long terminating pods serve in tests in which no call may fail: on a busy machine, they leave the Service
+// late. The kubelet kills the pods of an AppService after 30 seconds.
+const serveTime = 25 * time.Second
+
+// servesOn makes the terminating pods of a server serve for serveTime.
+func servesOn(server *v1beta1.MCPServer) *v1beta1.MCPServer {
+	drain := int64(serveTime / time.Second)
+	server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = &drain, drain+15
+	return server
+}
+
+// waitResponses waits until the load was served by a pod other than those.
+func (env *environment) waitResponses(before []string) {
+	env.t.Helper()
+	env.Eventually(func() (map[string]int, error) {
+		found, err := env.request("/report")
+		return found.Pods, err
+	}).Should(HaveKey(Not(BeElementOf(before))))
+}
+
 // sessionTime is how long a session continues after its pod was deleted. The servers' grace periods are longer.
 const sessionTime = 12 * time.Second
 
+// rolledSession is a server that is rolled out during a session.
+type rolledSession struct {
+	server func(env *environment) *v1beta1.MCPServer
+	// idle is how long a session in a terminating pod can be idle before it is ended; zero means forever.
+	idle time.Duration
+}
+
 // TestRolloutKeepsSessionsWithinTheGracePeriod rolls out a server during a session, which must continue in its old pod.
 func TestRolloutKeepsSessionsWithinTheGracePeriod(t *testing.T) {
-	servers := map[string]func(env *environment) *v1beta1.MCPServer{
-		"streamable HTTP": func(env *environment) *v1beta1.MCPServer {
+	cases := map[string]rolledSession{
+		"streamable HTTP": {server: func(env *environment) *v1beta1.MCPServer {
 			server := env.streamable("stateful", 1)
 			// The server exits immediately on SIGTERM.
-			server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](25), 40
+			server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](60), 90
 			return server
-		},
-		"stdio behind the bridge": func(env *environment) *v1beta1.MCPServer {
+		}},
+		"stdio behind the bridge": {server: func(env *environment) *v1beta1.MCPServer {
 			server := env.stdio("stateful", 1)
 			// The bridge continues to serve after SIGTERM.
-			server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3), 40
+			server.Spec.DrainSeconds, server.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3), 90
 			return server
-		},
+		}, idle: bridge.DefaultOptions().DrainIdleTimeout},
 	}
-	for name, newServer := range servers {
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			env := newEnvironment(t).withClient()
-			server := newServer(env)
-			env.Expect(api.Create(env.ctx, server)).To(Succeed())
-			ready(env, server)
-			old := env.livePods(podsOf(server))[0]
-
-			env.startLoad("session", server.Status.Endpoint)
-			edit(env, server, func(s *v1beta1.MCPServer) {
-				s.Spec.Env = []corev1.EnvVar{{Name: "SECRET", Value: "new"}}
-			})
-			env.Eventually(func(g Gomega) {
-				g.Expect(api.Get(env.ctx, env.key(old.Name), &old)).To(Succeed())
-				g.Expect(old.DeletionTimestamp).NotTo(BeNil())
-			}).Should(Succeed())
-			env.Consistently(func() ([]string, error) {
-				r, err := env.request("/report")
-				return r.Failures, err
-			}, sessionTime, time.Second).Should(BeEmpty())
-			found := env.stopLoad()
-
-			env.Expect(found.Failures).To(BeEmpty())
-			env.Expect(found.Pods).To(HaveLen(1))
-			env.Expect(found.Pods).To(HaveKey(old.Name))
-			env.Expect(found.Last.Calls).To(BeEquivalentTo(found.Calls), "one session from the first call to the last")
-			next, err := env.call("/call", server.Status.Endpoint)
-			env.Expect(err).NotTo(HaveOccurred())
-			env.Expect(next.Last.Secret).To(Equal("new"), "a new session uses a new pod")
-			env.waitDeleted(&old)
+			// A session that is idle in a terminating pod is ended, and rightly so. If the machine is so busy that the calls of
+			// this session paused for that long, the case says nothing, and is repeated.
+			for !c.keepsSession(t) {
+				t.Logf("the calls paused for %v or longer", c.idle)
+			}
 		})
 	}
+}
+
+// keepsSession returns false if the session was idle for too long.
+func (c rolledSession) keepsSession(t *testing.T) bool {
+	t.Helper()
+	env := newEnvironment(t).withClient()
+	server := c.server(env)
+	env.Expect(api.Create(env.ctx, server)).To(Succeed())
+	ready(env, server)
+	old := env.livePods(podsOf(server))[0]
+
+	env.startLoad("session", server.Status.Endpoint)
+	edit(env, server, func(s *v1beta1.MCPServer) {
+		s.Spec.Env = []corev1.EnvVar{{Name: "SECRET", Value: "new"}}
+	})
+	env.Eventually(func(g Gomega) {
+		g.Expect(api.Get(env.ctx, env.key(old.Name), &old)).To(Succeed())
+		g.Expect(old.DeletionTimestamp).NotTo(BeNil())
+	}).Should(Succeed())
+	wasIdle := func(r report) bool { return c.idle > 0 && r.Pause >= c.idle }
+	env.Consistently(func() ([]string, error) {
+		r, err := env.request("/report")
+		if wasIdle(r) {
+			return nil, err
+		}
+		return r.Failures, err
+	}, sessionTime, time.Second).Should(BeEmpty())
+	found := env.stopLoad()
+	if wasIdle(found) {
+		return false
+	}
+
+	env.Expect(found.Failures).To(BeEmpty())
+	env.Expect(found.Pods).To(HaveLen(1))
+	env.Expect(found.Pods).To(HaveKey(old.Name))
+	env.Expect(found.Last.Calls).To(BeEquivalentTo(found.Calls), "one session from the first call to the last")
+	next, err := env.call("/call", server.Status.Endpoint)
+	env.Expect(err).NotTo(HaveOccurred())
+	env.Expect(next.Last.Secret).To(Equal("new"), "a new session uses a new pod")
+	env.waitDeleted(&old)
+	return true
 }
 
 // TestRolloutLosesNoSessionThatAnyPodServes rolls out servers with four pods during 200 sessions, whose clients call
@@ -197,8 +247,9 @@ func TestRolloutLosesNoSessionThatAnyPodServes(t *testing.T) {
 	}
 }
 
-// drainTime is how long sessions can continue after their pod was deleted.
-const drainTime = 60 * time.Second
+// drainTime is how long sessions can continue after their pod was deleted. All pods are replaced within it, on a busy machine
+// too.
+const drainTime = 3 * time.Minute
 
 // drainedFor returns how long ago the first of the terminating pods was deleted.
 func (env *environment) drainedFor(labels client.MatchingLabels) time.Duration {
@@ -235,6 +286,7 @@ func TestRolloutOfAnotherContractWaitsForApproval(t *testing.T) {
 	server.Spec.Env = []corev1.EnvVar{{Name: "STATELESS", Value: "true"}}
 	server.Spec.Contract = &v1beta1.MCPServerContract{Policy: v1beta1.ContractPin}
 	server.Spec.Protocol.Interval.Duration = contractInterval
+	servesOn(server)
 	env.Expect(api.Create(env.ctx, server)).To(Succeed())
 	ready(env, server)
 	approved := server.Status.Contract.Digest
@@ -257,6 +309,7 @@ func TestRolloutOfAnotherContractWaitsForApproval(t *testing.T) {
 	})
 	env.waitReplaced(podsOf(server), before, replicas)
 	ready(env, server)
+	env.waitResponses(before)
 	found := env.stopLoad()
 
 	t.Logf("%d calls during the rollout, by pods %v", found.Calls, found.Pods)
@@ -265,33 +318,64 @@ func TestRolloutOfAnotherContractWaitsForApproval(t *testing.T) {
 	env.Expect(server.Status.Contract.Digest).NotTo(Equal(approved))
 }
 
-// TestServerThatChangesItsContractLosesTraffic within two intervals after it offers another tool while it runs.
+// TestServerThatChangesItsContractLosesTraffic within two intervals after it offers another tool while it runs: the second
+// probe after the change is the last one that the pod takes traffic after.
 func TestServerThatChangesItsContractLosesTraffic(t *testing.T) {
 	t.Parallel()
-	const after = 45 * time.Second
 	env := newEnvironment(t)
 	server := env.streamable("changing", 1)
-	server.Spec.Env = []corev1.EnvVar{{Name: "EXTRA_TOOL", Value: "extra"}, {Name: "EXTRA_TOOL_AFTER", Value: after.String()}}
+	server.Spec.Env = []corev1.EnvVar{{Name: "EXTRA_TOOL", Value: "extra"}, {Name: "EXTRA_TOOL_LATER", Value: "true"}}
 	server.Spec.Contract = &v1beta1.MCPServerContract{Policy: v1beta1.ContractPin}
 	server.Spec.Protocol.Interval.Duration = contractInterval
 	env.Expect(api.Create(env.ctx, server)).To(Succeed())
 	ready(env, server)
+	live := env.livePods(podsOf(server))
+	env.Expect(live).To(HaveLen(1))
+	pod := live[0]
+	ask := func(path string, answer any) {
+		content, err := clientset.CoreV1().Pods(env.namespace).ProxyGet("http", pod.Name, "8080", path, nil).DoRaw(env.ctx)
+		env.Expect(err).NotTo(HaveOccurred())
+		env.Expect(json.Unmarshal(content, answer)).To(Succeed())
+	}
 
+	var changed bool
+	ask("/change", &changed)
+	env.Expect(changed).To(BeTrue())
+	gate, stalled := env.waitNotReady(&pod)
 	waitNotApproved(env, server, `added: tool "extra"`)
-	var pod corev1.Pod
+
+	var lists []time.Time
+	ask("/lists", &lists)
+	decided := gate.LastTransitionTime.Add(time.Second) // times have seconds
+	probes := slices.IndexFunc(lists, func(at time.Time) bool { return !at.Before(decided) })
+	if probes < 0 {
+		probes = len(lists)
+	}
+	t.Logf("the pod lost traffic after %d probes; requests to the API server took %v longer than usual", probes, stalled)
+	// The prober goes on while the API server does not respond to the manager, and an interval varies by a tenth.
+	env.Expect(probes).To(BeNumerically("<=", 2+int(stalled/(contractInterval*9/10))), "the probes after the change: %v", lists)
+	env.Expect(probes).To(BeNumerically(">", 0))
+}
+
+// waitNotReady waits until the pod is not ready because of its contract. It returns the gate, and for how long in total the
+// API server responded late.
+func (env *environment) waitNotReady(pod *corev1.Pod) (gate corev1.PodCondition, stalled time.Duration) {
+	env.t.Helper()
+	const late = time.Second
+	last := time.Now()
 	env.Eventually(func(g Gomega) {
-		live := env.livePods(podsOf(server))
-		g.Expect(live).To(HaveLen(1))
-		pod = live[0]
-		g.Expect(isPodReady(&pod)).To(BeFalse())
+		g.Expect(api.Get(env.ctx, client.ObjectKeyFromObject(pod), pod)).To(Succeed())
+		if took := time.Since(last); took > late {
+			stalled += took
+		}
+		last = time.Now()
+		g.Expect(isPodReady(pod)).To(BeFalse())
+		at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == v1beta1.PodConditionContract })
+		g.Expect(at).NotTo(Equal(-1), "the manager has set the gate")
+		gate = pod.Status.Conditions[at]
+		g.Expect(gate.Status).To(Equal(corev1.ConditionFalse))
 	}).Should(Succeed())
-	at := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
-	started := pod.Status.ContainerStatuses[0].State.Running
-	env.Expect(started).NotTo(BeNil())
-	lost := pod.Status.Conditions[at].LastTransitionTime.Sub(started.StartedAt.Add(after))
-	t.Logf("the pod lost traffic %v after the change", lost)
-	const starts = 3 * time.Second // of the process, in its container; times have seconds
-	env.Expect(lost).To(BeNumerically("<", 2*contractInterval+starts))
+	return gate, stalled
 }
 
 // contractInterval is the minimum of spec.protocol.interval.

@@ -13,8 +13,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// callTimeout limits one call, including a new connection.
-const callTimeout = 20 * time.Second
+// callTimeout limits one call, including a new connection. A busy machine can take long to respond.
+const callTimeout = time.Minute
 
 // report is the result of the client's calls.
 type report struct {
@@ -24,6 +24,8 @@ type report struct {
 	Failures []string `json:"failures,omitempty"`
 	// Pods counts the responses by pod.
 	Pods map[string]int `json:"pods"`
+	// Pause is the longest time from the start of a call to the end of the next one.
+	Pause time.Duration `json:"pause"`
 	// Last is the last response.
 	Last json.RawMessage `json:"last,omitempty"`
 	// Server is the name that the MCP server reports.
@@ -109,13 +111,18 @@ const betweenCalls = 20 * time.Millisecond
 func (c *client) repeat(ctx context.Context, call *caller) {
 	ticker := time.NewTicker(betweenCalls)
 	defer ticker.Stop()
+	last := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			began := time.Now()
 			// The current call completes, so that stopping causes no failure.
-			c.record(call.do(context.WithoutCancel(ctx)))
+			result, server, err := call.do(context.WithoutCancel(ctx))
+			c.paused(time.Since(last))
+			c.record(result, server, err)
+			last = began
 		}
 	}
 }
@@ -129,6 +136,13 @@ func (c *client) stop() {
 		cancel()
 		<-over
 	}
+}
+
+// paused records a pause before its call, so that a report with the failure of the call contains the pause.
+func (c *client) paused(pause time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.found.Pause = max(c.found.Pause, pause)
 }
 
 func (c *client) record(result json.RawMessage, server string, err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,22 +33,54 @@ func newServer() *mcp.Server {
 			eat()
 			return nil, answer{}, nil
 		})
-	if name := os.Getenv("EXTRA_TOOL"); name != "" && time.Since(started) >= extraToolAfter() {
+	if name := os.Getenv("EXTRA_TOOL"); name != "" && changes.offersExtra() {
 		mcp.AddTool(server, &mcp.Tool{Name: name, Description: "Another contract."},
 			func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, answer, error) {
 				return nil, answer{Pod: hostname()}, nil
 			})
+		server.AddReceivingMiddleware(changes.countLists)
 	}
 	return server
 }
 
-// started is when the process started.
-var started = time.Now()
+// changing is a server that changes its contract while it runs: with EXTRA_TOOL_LATER, it offers EXTRA_TOOL only after a
+// request to /change. /lists responds with the times at which clients have listed the tools with EXTRA_TOOL among them.
+type changing struct {
+	mu      sync.Mutex
+	changed bool
+	lists   []time.Time
+}
 
-// extraToolAfter is how long after the start the server offers EXTRA_TOOL, so that it changes its contract while it runs.
-func extraToolAfter() time.Duration {
-	after, _ := time.ParseDuration(os.Getenv("EXTRA_TOOL_AFTER"))
-	return after
+var changes changing
+
+func (c *changing) offersExtra() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed || os.Getenv("EXTRA_TOOL_LATER") == ""
+}
+
+func (c *changing) countLists(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
+		if method == "tools/list" {
+			c.mu.Lock()
+			c.lists = append(c.lists, time.Now())
+			c.mu.Unlock()
+		}
+		return next(ctx, method, request)
+	}
+}
+
+func (c *changing) serveChange(w http.ResponseWriter, _ *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed = true
+	writeJSON(w, c.changed)
+}
+
+func (c *changing) serveLists(w http.ResponseWriter, _ *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	writeJSON(w, c.lists)
 }
 
 func serveStdio(ctx context.Context) error {
@@ -60,7 +93,11 @@ func serveStreamable(ctx context.Context) error {
 		// A stream ends after its response, and a fast client opens another connection in between.
 		JSONResponse: true,
 	})
-	return serve(ctx, port("8080"), withToken(handler), 0)
+	routes := http.NewServeMux()
+	routes.Handle("/", withToken(handler))
+	routes.HandleFunc("GET /change", changes.serveChange)
+	routes.HandleFunc("GET /lists", changes.serveLists)
+	return serve(ctx, port("8080"), routes, 0)
 }
 
 // withToken requires the bearer token in REQUIRED_TOKEN, if that is set.

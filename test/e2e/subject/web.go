@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"time"
 )
 
-// lameDuck is how long the web application serves after SIGTERM, because its pod leaves the Service with a delay.
+// lameDuck is how long the web application serves after SIGTERM, because its pod leaves the Service with a delay. LAME_DUCK
+// replaces it.
 const lameDuck = 10 * time.Second
 
 // serveWeb responds with the name of the pod and its configuration.
@@ -19,7 +21,14 @@ func serveWeb(ctx context.Context) error {
 	})
 	routes.HandleFunc("GET /exit", func(http.ResponseWriter, *http.Request) { os.Exit(3) })
 	routes.HandleFunc("GET /eat", func(http.ResponseWriter, *http.Request) { eat() })
-	return serve(ctx, port("8080"), routes, lameDuck)
+	goOn := lameDuck
+	if given := os.Getenv("LAME_DUCK"); given != "" {
+		var err error
+		if goOn, err = time.ParseDuration(given); err != nil {
+			return fmt.Errorf("reading LAME_DUCK: %w", err)
+		}
+	}
+	return serve(ctx, port("8080"), routes, goOn)
 }
 
 // eat allocates memory until the kernel kills the program.
