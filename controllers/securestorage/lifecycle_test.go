@@ -43,3 +43,16 @@ func TestCreatesPollsAndDeletes(t *testing.T) {
 		})
 	}
 }
+
+// TestDemoIsReadyWithinTenSeconds: `make run` uses realistic delays, compressed a hundred times.
+func TestDemoIsReadyWithinTenSeconds(t *testing.T) {
+	knobs, err := fakecloud.Preset("realistic/100")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	knobs.Latency = fakecloud.Delay{} // the fake clock does not advance during a call
+	// The delays depend on the account name.
+	f := newFixture(t, knobs, func(s *v1beta1.SecureStorageSpec) { s.AccountName = "invoices" })
+	began := f.clock.Now()
+	f.runUntilReady()
+	t.Logf("Ready after %s", f.clock.Since(began))
+	f.Expect(f.clock.Since(began)).To(BeNumerically("<", 10*time.Second))
+}

@@ -41,7 +41,7 @@ func (w *fixture) endpointPorts(name string) []int32 {
 func TestAuthorizationPutsAProxyInFrontOfTheServer(t *testing.T) {
 	w := newManagedFixture(t)
 	w.createReady("tools", unasked)
-	w.Expect(w.endpointPorts("tools")).To(ConsistOf(BeEquivalentTo(8080)))
+	w.Eventually(func() []int32 { return w.endpointPorts("tools") }).Should(ConsistOf(BeEquivalentTo(8080)))
 
 	w.change("tools", withTokens)
 	w.shows("tools", "DependenciesReady", "False DependencyMissing", HavePrefix("missing: ConfigMap keys;"))

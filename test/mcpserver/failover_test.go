@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -19,12 +20,14 @@ func (w *fixture) leader() string {
 	return *lease.Spec.HolderIdentity
 }
 
-// TestStandbyTakesOverProbing: it asks all servers, finds what was found before, and writes nothing.
+// TestStandbyTakesOverProbing: it asks all servers, finds what was found before, and writes nothing. It takes over because
+// the leader releases the Lease, which lasts longer than the test.
 func TestStandbyTakesOverProbing(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	start := func() *harness.Manager {
 		options := w.options()
+		options.LeaseDuration, options.RenewDeadline = time.Hour, 50*time.Minute
 		options.LeaderElection, options.LeaderElectionNamespace = true, w.Namespace
 		return w.StartManager(shared.Config(harness.ManagerUser, harness.ManagerGroup), options)
 	}
@@ -36,6 +39,13 @@ func TestStandbyTakesOverProbing(t *testing.T) {
 	for _, name := range names {
 		w.createReady(name, often, replicas(2))
 	}
+	for _, name := range names {
+		harness.Eventually(w, name, &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
+			toolsAreCounted(g, m)
+			g.Expect(m.Status.Contract).NotTo(BeNil())
+		})
+	}
+	w.atRest(names...)
 	w.Settled()
 	versions, mark := w.versions(names), w.Mark()
 
@@ -53,9 +63,7 @@ func TestStandbyTakesOverProbing(t *testing.T) {
 
 	// A server that stops answering is noticed by the new leader.
 	w.server.set(true, "")
-	began := time.Now()
 	for _, name := range names {
 		w.shows(name, "ProtocolReady", "False ProtocolFailing", ContainSubstring("500"))
 	}
-	w.Expect(time.Since(began)).To(BeNumerically("<", 30*time.Second))
 }

@@ -3,13 +3,13 @@ package mcpserver_test
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -32,14 +32,23 @@ type fakeServer struct {
 	// token, if there is one, is what a request has to carry.
 	token string
 	asked map[string]int
-	// answered is when a request was last answered as it should be.
-	answered time.Time
+	// open is how many connections clients have.
+	open atomic.Int32
 }
 
 func newFakeServer(t *testing.T) *fakeServer {
 	t.Helper()
 	s := newServer("1.2.3")
-	s.http = httptest.NewServer(s.handler)
+	s.http = httptest.NewUnstartedServer(s.handler)
+	s.http.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			s.open.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			s.open.Add(-1)
+		}
+	}
+	s.http.Start()
 	t.Cleanup(s.close)
 	return s
 }
@@ -109,17 +118,12 @@ func (s *fakeServer) refuses(r *http.Request) (status int) {
 	case s.token != "" && r.Header.Get("Authorization") != "Bearer "+s.token:
 		return http.StatusUnauthorized
 	default:
-		s.answered = time.Now()
 		return 0
 	}
 }
 
-// lastAnswer is when a request was last answered as it should be.
-func (s *fakeServer) lastAnswer() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.answered
-}
+// connections is how many there are. Each probe opens its own, and closes them after the session.
+func (s *fakeServer) connections() int { return int(s.open.Load()) }
 
 func (s *fakeServer) endpoint() *url.URL {
 	endpoint, err := url.Parse(s.http.URL)

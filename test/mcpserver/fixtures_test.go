@@ -2,12 +2,9 @@ package mcpserver_test
 
 import (
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
@@ -55,25 +52,13 @@ var (
 // events are the notes of the Events about an MCPServer, with their type and reason.
 func (w *fixture) events(name string) []string { return w.Events("MCPServer", name) }
 
-// notice sends the time at which a version of an MCPServer is seen for the first time that passes a
-// check. Versions of before count too.
-func (w *fixture) notice(name string, check func(*v1beta1.MCPServer) bool, at chan<- time.Time) (stop func()) {
+// checkedAfter returns when the manager that was started last has found the Deployment of an MCPServer to be as desired,
+// after something that triggers a reconcile. That may be over before the act returns, so it counts from before.
+func (w *fixture) checkedAfter(name string, act func()) {
 	w.T.Helper()
-	watcher, err := api.Watch(w.Ctx, &v1beta1.MCPServerList{}, client.InNamespace(w.Namespace), client.MatchingFields{"metadata.name": name})
-	w.Expect(err).NotTo(HaveOccurred())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		seen := false
-		for event := range watcher.ResultChan() {
-			if server, ok := event.Object.(*v1beta1.MCPServer); ok && !seen && check(server) {
-				seen = true
-				at <- time.Now()
-			}
-		}
-	}()
-	return func() {
-		watcher.Stop()
-		<-done
-	}
+	m := w.Managers[len(w.Managers)-1]
+	checks := func() int { return m.Checks("MCPServer", name, "Deployment") }
+	before := checks()
+	act()
+	w.Eventually(checks).Should(BeNumerically(">", before), "checks of %s", name)
 }

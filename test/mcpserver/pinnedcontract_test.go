@@ -59,7 +59,7 @@ func (w *fixture) waitsForApproval(name, change string) string {
 func TestPinnedContract(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
-	routes := &network{w: w, byImage: map[string]*fakeServer{}, byPod: map[string]*fakeServer{}}
+	routes := newNetwork(w)
 	options := controllers.Options{Namespaces: []string{w.Namespace}, Controllers: []string{mcpserver.Name}, ProbeDial: routes.dial}
 	manager := w.StartManager(shared.Config(harness.ManagerUser), options)
 	newer := another(t, "2.0.0")

@@ -76,7 +76,7 @@ func TestSessionKeys(t *testing.T) {
 	w.Expect(w.Requests(mark)).To(BeEmpty())
 	w.Stop(m)
 	m = w.startManager()
-	w.Checked("MCPServer", "tools", "Deployment", 1)
+	w.Eventually(func() int { return m.Checks("MCPServer", "tools", "Deployment") }).Should(BeNumerically(">=", 1))
 	w.Settled()
 	w.Expect(w.sessionKeys(1).ResourceVersion).To(Equal(first.ResourceVersion))
 

@@ -117,9 +117,11 @@ func (w *fixture) startManager(namespaces ...string) *harness.Manager {
 	return w.startManagerWith(cloud.Limits{}, namespaces...)
 }
 
+// workers is how many SecureStorages a manager reconciles at a time.
+const workers = 20
+
 func (w *fixture) startManagerWith(limits cloud.Limits, namespaces ...string) *harness.Manager {
 	w.T.Helper()
-	const workers = 20
 	return w.StartManager(shared.Config(harness.ManagerUser), controllers.Options{
 		Namespaces:  append(namespaces, w.Namespace),
 		Controllers: []string{securestorage.Name},
