@@ -118,6 +118,7 @@ func TestMapperOfTheManagerKnowsKindsThatAreNotAggregatedYet(t *testing.T) {
 
 func TestWaitsForTheKindsOfItsControllers(t *testing.T) {
 	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(time.Minute)
 	d, mapper := startDiscovery(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	g.Expect(err).NotTo(HaveOccurred())
@@ -168,6 +169,7 @@ func TestWaitsForKindsUntilItIsStopped(t *testing.T) {
 
 func TestWaitsForAnAPIServerThatDoesNotRespond(t *testing.T) {
 	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(time.Minute)
 	d, mapper := startDiscovery(t)
 	d.serve("AppService", "MCPServer", "SecureStorage")
 	d.status.Store(http.StatusServiceUnavailable)

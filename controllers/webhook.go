@@ -36,8 +36,8 @@ type webhook struct {
 	address string
 	server  *http.Server
 	logger  logr.Logger
-	// linger is [webhookLinger], and shorter in tests.
-	linger time.Duration
+	// after is [time.After], except in tests.
+	after func(time.Duration) <-chan time.Time
 	// terminating says that responses end their connection, so that API servers connect to another replica.
 	terminating atomic.Bool
 	// keeper keeps the certificate, unless watcher reads it from files.
@@ -51,7 +51,7 @@ func (o Options) newWebhook(cfg *rest.Config) (*webhook, error) {
 	if o.WebhookAddress == "" || o.WebhookAddress == "0" {
 		return nil, nil
 	}
-	w := &webhook{address: o.WebhookAddress, linger: webhookLinger, logger: o.Logger.WithName("webhook")}
+	w := &webhook{address: o.WebhookAddress, after: time.After, logger: o.Logger.WithName("webhook")}
 	certificate, err := w.certificates(o, cfg)
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (w *webhook) start(ctx context.Context) (stop func(), err error) {
 		defer cancel()
 		if !release() {
 			select {
-			case <-time.After(time.Until((<-terminating).Add(w.linger))):
+			case <-w.after(time.Until((<-terminating).Add(webhookLinger))):
 			case <-running.Done():
 			}
 		}

@@ -60,10 +60,15 @@ func convert(g *WithT, client *http.Client, address string) (ends bool) {
 
 func TestTheWebhookServesUntilNoRequestsComeAnyMore(t *testing.T) {
 	g, dir := NewWithT(t), t.TempDir()
+	g.SetDefaultEventuallyTimeout(time.Minute)
 	client := certificateIn(t, dir)
 	w, err := Options{WebhookAddress: "127.0.0.1:0", WebhookCertDir: dir, NoClusterRights: true, Logger: logr.Discard()}.newWebhook(&rest.Config{Host: "127.0.0.1:1"})
 	g.Expect(err).NotTo(HaveOccurred())
-	w.linger = 300 * time.Millisecond
+	lingers, lingered := make(chan time.Duration, 1), make(chan time.Time)
+	w.after = func(linger time.Duration) <-chan time.Time {
+		lingers <- linger
+		return lingered
+	}
 	ctx, terminate := context.WithCancel(t.Context())
 	defer terminate()
 
@@ -73,12 +78,21 @@ func TestTheWebhookServesUntilNoRequestsComeAnyMore(t *testing.T) {
 	g.Expect(w.isNeededByCaches()).To(BeFalse())
 	g.Expect(convert(g, client, w.address)).To(BeFalse())
 
+	terminated := time.Now()
 	terminate()
 	g.Eventually(w.terminating.Load).Should(BeTrue())
-	began := time.Now()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		stop()
+	}()
+	var linger time.Duration
+	g.Eventually(lingers).Should(Receive(&linger))
+	g.Expect(linger).To(And(BeNumerically("<=", webhookLinger), BeNumerically(">=", webhookLinger-time.Since(terminated))))
 	g.Expect(convert(g, client, w.address)).To(BeTrue(), "API servers connect to another replica")
-	stop()
-	g.Expect(time.Since(began)).To(BeNumerically("<", w.linger+webhookShutdown))
+	g.Expect(stopped).NotTo(BeClosed(), "an API server may send another request")
+	close(lingered)
+	g.Eventually(stopped).Should(BeClosed())
 	_, err = client.Post("https://"+w.address+conversion.Path, "application/json", strings.NewReader(review))
 	g.Expect(err).To(MatchError(ContainSubstring("connection refused")))
 }
@@ -88,7 +102,7 @@ func TestTheWebhookEndsAtOnceWithAManagerThatFails(t *testing.T) {
 	certificateIn(t, dir)
 	w, err := Options{WebhookAddress: "127.0.0.1:0", WebhookCertDir: dir, NoClusterRights: true, Logger: logr.Discard()}.newWebhook(&rest.Config{Host: "127.0.0.1:1"})
 	g.Expect(err).NotTo(HaveOccurred())
-	w.linger = time.Hour
+	w.after = func(time.Duration) <-chan time.Time { return nil }
 	stop, err := w.start(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 	stop()

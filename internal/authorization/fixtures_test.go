@@ -179,6 +179,7 @@ type endpoint struct {
 func newEndpoint(t testing.TB, change ...func(*Options)) *endpoint {
 	t.Helper()
 	e := &endpoint{WithT: NewWithT(t), t: t, issuer: newIssuer(t, signing()), clock: newClock()}
+	e.SetDefaultEventuallyTimeout(time.Minute)
 	opts := Options{
 		Issuers:   []Issuer{{URL: e.issuer.URL, Keys: e.issuer.keysURL()}},
 		Resources: []string{external, internal},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
@@ -92,6 +93,7 @@ func TestParamHeadersAreCheckedBeforeTheServer(t *testing.T) {
 			const us, header = `{"region":"us"}`, "Mcp-Param-Region"
 			server := &markedServer{events: events}
 			_, front, _ := newProxy(t, server, open)
+			began := time.Now()
 			for name, c := range map[string]struct {
 				tool, arguments string
 				headers         []string
@@ -120,7 +122,8 @@ func TestParamHeadersAreCheckedBeforeTheServer(t *testing.T) {
 					g.Expect(server.calls.Load()).To(Equal(before), name)
 				}
 			}
-			NewWithT(t).Expect(server.lists.Load()).To(BeNumerically("<", 10), "not with each call")
+			allowed := 10 + int(time.Since(began)/time.Second) // a list is at least that old when there is another one
+			NewWithT(t).Expect(server.lists.Load()).To(BeNumerically("<", allowed), "not with each call")
 		})
 	}
 }

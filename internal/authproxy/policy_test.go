@@ -111,20 +111,25 @@ func TestClientsOfTheSDKHaveLimits(t *testing.T) {
 			g := NewWithT(t)
 			var called atomic.Int32
 			stop := make(chan struct{})
-			_, front, _ := newProxy(t, pagedServer(stateless, &called, stop), newPolicy(t, callpolicy.Options{
-				Tools: []callpolicy.ToolLimit{{Pattern: "get", CallsPerMinute: 1}}, CallTimeout: time.Second,
-			}))
+			through := func(opts callpolicy.Options) *mcp.ClientSession {
+				_, front, _ := newProxy(t, pagedServer(stateless, &called, stop), newPolicy(t, opts))
+				return connect(t, g, front, version, http.DefaultClient)
+			}
+			limited := through(callpolicy.Options{Tools: []callpolicy.ToolLimit{{Pattern: "get", CallsPerMinute: 1}}})
+			// A proxy of its own, because the timeout is that of all calls.
+			inTime := through(callpolicy.Options{CallTimeout: time.Second})
 			t.Cleanup(func() { close(stop) })
-			session := connect(t, g, front, version, http.DefaultClient)
 
-			_, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "get"})
+			_, err := limited.CallTool(t.Context(), &mcp.CallToolParams{Name: "get"})
 			g.Expect(err).NotTo(HaveOccurred())
-			_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "get"})
+			_, err = limited.CallTool(t.Context(), &mcp.CallToolParams{Name: "get"})
 			g.Expect(err).To(MatchError(ContainSubstring("Too Many Requests")))
-			_, err = session.CallTool(t.Context(), &mcp.CallToolParams{Name: "slow"})
+			_, err = inTime.CallTool(t.Context(), &mcp.CallToolParams{Name: "slow"})
 			g.Expect(err).To(MatchError(ContainSubstring("took longer than the limit of 1s")))
-			_, err = session.ListTools(t.Context(), nil)
-			g.Expect(err).NotTo(HaveOccurred(), "the session continues")
+			for _, session := range []*mcp.ClientSession{limited, inTime} {
+				_, err = session.ListTools(t.Context(), nil)
+				g.Expect(err).NotTo(HaveOccurred(), "the session continues")
+			}
 		})
 	}
 }

@@ -52,7 +52,7 @@ func newReplica(t *testing.T, keys string, server http.Handler, change ...func(*
 	w.Expect(err).NotTo(HaveOccurred())
 	peer, clients, admin := listen(t), listen(t), listen(t)
 	opts := Options{Port: port, Protect: open, DrainTimeout: testTimeout, Sessions: &SessionOptions{
-		Options:  peers.Options{KeyDirectory: keys, Server: "a", Address: netip.MustParseAddrPort(peer.Addr().String())},
+		Options:  peers.Options{KeyDirectory: keys, Server: "a", Address: netip.MustParseAddrPort(peer.Addr().String()), ConnectTimeout: testTimeout},
 		Listener: peer,
 	}}
 	for _, c := range change {
@@ -450,11 +450,24 @@ func TestStreamsPassThroughReplicas(t *testing.T) {
 	owner.Expect(owner.post(headerSession, id).Status).To(Equal(http.StatusOK))
 }
 
+// twoRequests limits requests, as [callpolicy.Policy] does, and a client does not regain them with time.
+func twoRequests(next http.Handler) http.Handler {
+	var requests atomic.Int32
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) > 2 {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // Limits are those of the replica that the client has reached.
 func TestLimitsAreAppliedOnce(t *testing.T) {
 	keys := keysOf(t)
 	limited := func(o *Options) {
-		o.Protect = newPolicy(t, callpolicy.Options{RequestsPerMinute: 2, MaxBodyBytes: 1 << 20})
+		bodies := newPolicy(t, callpolicy.Options{MaxBodyBytes: 1 << 20})
+		o.Protect = func(next http.Handler) http.Handler { return twoRequests(bodies(next)) }
 	}
 	owner, other := newReplica(t, keys, echo("own"), limited), newReplica(t, keys, echo("other"), limited)
 	id := owner.post().session()

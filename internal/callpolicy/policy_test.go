@@ -23,22 +23,29 @@ const testTimeout = time.Minute
 type fixture struct {
 	*WithT
 	url string
+	// client sends the requests.
+	client http.RoundTripper
 	// requests are those that the server got.
 	requests atomic.Int32
 }
 
 func newFixture(t *testing.T, opts Options, server http.HandlerFunc) *fixture {
 	t.Helper()
-	f := &fixture{WithT: NewWithT(t)}
-	policy, err := New(opts)
-	f.Expect(err).NotTo(HaveOccurred())
-	front := httptest.NewServer(policy.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f.requests.Add(1)
-		server(w, r)
-	})))
+	f := &fixture{WithT: NewWithT(t), client: http.DefaultTransport}
+	front := httptest.NewServer(f.protected(opts, server))
 	t.Cleanup(front.Close)
 	f.url = front.URL
 	return f
+}
+
+// protected is the server behind the policy.
+func (f *fixture) protected(opts Options, server http.HandlerFunc) http.Handler {
+	policy, err := New(opts)
+	f.Expect(err).NotTo(HaveOccurred())
+	return policy.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.requests.Add(1)
+		server(w, r)
+	}))
 }
 
 // echo responds with the body of the request.
@@ -51,7 +58,7 @@ func (f *fixture) post(body string, header ...string) *http.Response {
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
-	response, err := http.DefaultTransport.RoundTrip(request)
+	response, err := f.client.RoundTrip(request)
 	f.Expect(err).NotTo(HaveOccurred())
 	return response
 }

@@ -1,11 +1,14 @@
 package callpolicy
 
 import (
+	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -17,6 +20,51 @@ func message(body string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	return r
+}
+
+// pipes is a network within a bubble, where a timeout expires only when nothing else can happen.
+type pipes chan net.Conn
+
+// Accept implements net.Listener.
+func (p pipes) Accept() (net.Conn, error) {
+	conn, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+// Close implements net.Listener.
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+// Addr implements net.Listener.
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// dial is for [http.Transport].
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	p <- server
+	return client, nil
+}
+
+// inBubble runs a test in a bubble, with a server behind a policy that has a timeout.
+func inBubble(t *testing.T, server http.HandlerFunc, test func(*fixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		network := make(pipes)
+		transport := &http.Transport{DialContext: network.dial}
+		f := &fixture{WithT: NewWithT(t), url: "http://front.test", client: transport}
+		front := &http.Server{Handler: f.protected(Options{CallTimeout: 50 * time.Millisecond}, server)}
+		go func() { _ = front.Serve(network) }()
+		defer func() {
+			transport.CloseIdleConnections()
+			_ = front.Close()
+		}()
+		test(f)
+	})
 }
 
 const timedOut = `{"jsonrpc":"2.0","id":7,"error":{"code":-32000,"message":"the call took longer than the limit of 50ms of this MCP server","data":{"reason":"CallTimeout"}}}`
@@ -52,11 +100,12 @@ func TestCallsThatTakeTooLong(t *testing.T) {
 		"in time": {func(w http.ResponseWriter, _ <-chan struct{}) { _, _ = io.WriteString(w, "{}") }, "{}", "text/plain; charset=utf-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, Options{CallTimeout: 50 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) { c.server(w, r.Context().Done()) })
-			response := f.post(call("slow"))
-			f.Expect(response.StatusCode).To(Equal(http.StatusOK))
-			f.Expect(response.Header.Get("Content-Type")).To(Equal(c.kind))
-			f.Expect(f.text(response)).To(Equal(c.want))
+			inBubble(t, func(w http.ResponseWriter, r *http.Request) { c.server(w, r.Context().Done()) }, func(f *fixture) {
+				response := f.post(call("slow"))
+				f.Expect(response.StatusCode).To(Equal(http.StatusOK))
+				f.Expect(response.Header.Get("Content-Type")).To(Equal(c.kind))
+				f.Expect(f.text(response)).To(Equal(c.want))
+			})
 		})
 	}
 }
@@ -65,18 +114,19 @@ func TestCallsThatTakeTooLong(t *testing.T) {
 func TestPartOfAMessageBeforeTheTimeout(t *testing.T) {
 	for _, kind := range []string{"text/event-stream", "application/json"} {
 		t.Run(kind, func(t *testing.T) {
-			f := newFixture(t, Options{CallTimeout: 50 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
+			inBubble(t, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", kind)
 				_, _ = io.WriteString(w, "data: {\"id\"")
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
 				panic(http.ErrAbortHandler)
+			}, func(f *fixture) {
+				response := f.post(call("slow"))
+				defer response.Body.Close()
+				body, err := io.ReadAll(response.Body)
+				f.Expect(err).To(HaveOccurred())
+				f.Expect(string(body)).To(Equal("data: {\"id\""))
 			})
-			response := f.post(call("slow"))
-			defer response.Body.Close()
-			body, err := io.ReadAll(response.Body)
-			f.Expect(err).To(HaveOccurred())
-			f.Expect(string(body)).To(Equal("data: {\"id\""))
 		})
 	}
 }

@@ -86,6 +86,7 @@ func TestGuardRejectsWritesBeforeElection(t *testing.T) {
 // have connections of their own, which stay.
 func TestGuardClosesConnectionsOfWrites(t *testing.T) {
 	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(time.Minute)
 	var mu sync.Mutex
 	states := map[net.Conn]http.ConnState{}
 	countOf := func(wanted ...http.ConnState) func() int {

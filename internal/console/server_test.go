@@ -7,15 +7,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 )
 
 // fixture is a console in front of a fake API server.
@@ -215,6 +219,96 @@ func TestAnswersForbidFramesScriptsAndCaches(t *testing.T) {
 	var listed struct{ Paths map[string]string }
 	f.Expect(json.Unmarshal([]byte(body), &listed)).To(Succeed())
 	f.Expect(listed.Paths).To(HaveKey("/watch"))
+}
+
+// pipes listens for connections in memory, which a test with a fake clock needs.
+type pipes chan net.Conn
+
+// Accept implements [net.Listener].
+func (p pipes) Accept() (net.Conn, error) {
+	if connection, ok := <-p; ok {
+		return connection, nil
+	}
+	return nil, net.ErrClosed
+}
+
+// Close implements [net.Listener].
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (p pipes) Addr() net.Addr { return &net.IPAddr{} }
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	p <- server
+	return client, nil
+}
+
+// servePipes serves a console until it is ended, which has to succeed.
+func servePipes(t *testing.T) (f *fixture, listener pipes, end func()) {
+	t.Helper()
+	f, listener = &fixture{Gomega: NewWithT(t), t: t}, make(pipes)
+	var err error
+	f.Server, err = New(Options{Config: &rest.Config{}, Mode: ModeToken, Hosts: []string{"localhost"}, Log: logr.Discard()})
+	f.Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Serve(ctx, listener) }()
+	return f, listener, func() {
+		t.Helper()
+		cancel()
+		f.Expect(<-ended).To(Succeed())
+	}
+}
+
+// Browsers open connections ahead of requests.
+func TestEndsAlthoughAConnectionHasNoRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, listener, end := servePipes(t)
+		browser, err := listener.dial(t.Context(), "", "")
+		f.Expect(err).NotTo(HaveOccurred())
+		synctest.Wait() // the server has accepted it
+		end()
+		_, err = browser.Read(make([]byte, 1))
+		f.Expect(err).To(MatchError(io.EOF), "the connection is closed")
+	})
+}
+
+// The time of the bubble passes only while everything waits: an event is not sent with the next keep-alive, nor is it
+// kept by the compression.
+func TestEventsAreSentAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, listener, end := servePipes(t)
+		u, err := f.userOf("token-of-jane")
+		f.Expect(err).NotTo(HaveOccurred())
+		u.confirmed = time.Now()
+		watched := &feed{scope: scope{kind: "AppService"}, hub: u.hub, rows: map[string]entry{}, isSynced: true, isDone: true, done: make(chan struct{})}
+		close(watched.done)
+		u.hub.feeds[watched.scope] = watched
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/watch?view=summary&kinds=appservices", nil)
+		f.Expect(err).NotTo(HaveOccurred())
+		request.Header.Set(asJane, "Bearer token-of-jane")
+		response, err := (&http.Transport{DialContext: listener.dial}).RoundTrip(request)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(response.Uncompressed).To(BeTrue())
+		s := &reader{Scanner: bufio.NewScanner(response.Body)}
+		f.Expect(s.next(f).Kind).To(Equal("SYNC"))
+		began := time.Now()
+		for i := range 5 {
+			synctest.Wait()
+			name := fmt.Sprintf("app-%d", i)
+			f.Expect(watched.Add(&unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "fixpoint.dev/v1beta1", "kind": "AppService", "metadata": map[string]any{"namespace": "shop", "name": name},
+			}})).To(Succeed())
+			f.Expect(s.next(f)).To(And(HaveField("Kind", "ADDED"), HaveField("Data", ContainSubstring(name))))
+		}
+		f.Expect(time.Now()).To(Equal(began))
+		f.Expect(response.Body.Close()).To(Succeed())
+		end()
+	})
 }
 
 // sent is a server-sent event.

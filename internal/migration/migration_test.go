@@ -259,6 +259,7 @@ func TestAListThatExpiresStartsAgain(t *testing.T) {
 // A migration starts when all API servers store the current version, and goes on until it succeeds.
 func TestStartRetriesUntilAllIsMigrated(t *testing.T) {
 	g, api := NewWithT(t), newFakeAPI(apps, 1)
+	g.SetDefaultEventuallyTimeout(time.Minute)
 	fails := true
 	api.fail = func(request string) error {
 		if fails && request == "apply appservices-0000" {
@@ -316,6 +317,7 @@ func TestTheConditionIsRemovedWhenAnotherVersionIsStored(t *testing.T) {
 // A leader migrates again when a CustomResourceDefinition changes, and inspects none while none does.
 func TestStartMigratesAfterAChange(t *testing.T) {
 	g, api := NewWithT(t), newFakeAPI(apps, 1)
+	g.SetDefaultEventuallyTimeout(time.Minute)
 	api.stored["appservices"] = []string{"v1beta1"}
 	inspected := make(chan struct{}, 100)
 	api.fail = func(request string) error {

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
@@ -72,6 +73,7 @@ func (p *podServers) dialer() *podDialer {
 func openTo(t *testing.T, to upstream, pods *podServers) *local {
 	t.Helper()
 	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(time.Minute)
 	if to.url == nil {
 		to.url = &url.URL{Scheme: "http", Host: "tools.agents.svc:8080", Path: "/mcp"}
 	}
@@ -119,6 +121,7 @@ func get(t *testing.T, address string, headers ...string) (int, string) {
 
 func TestLocalPortStaysWithAPodUntilItIsGone(t *testing.T) {
 	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(time.Minute)
 	a, b := named(t, "a"), named(t, "b")
 	pods := &podServers{servers: map[string]*httptest.Server{"a": a, "b": b}}
 	pods.ready("gone", "a", "b")
@@ -194,6 +197,7 @@ func TestLocalPortRefusesOtherHostsAndOrigins(t *testing.T) {
 // Ctrl-C ends streams, which do not end by themselves.
 func TestLocalPortPassesStreamsUntilItIsClosed(t *testing.T) {
 	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(time.Minute)
 	left := make(chan struct{})
 	stream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")

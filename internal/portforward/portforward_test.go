@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -149,6 +150,7 @@ func TestConnectionReturnsTheErrorOfTheKubelet(t *testing.T) {
 // A probe that ends closes its connection while it waits for a response.
 func TestCloseEndsReads(t *testing.T) {
 	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(time.Minute)
 	released := make(chan struct{})
 	defer close(released)
 	c, err := open(kubelet(t, func(string, io.ReadWriter) string {

@@ -2,6 +2,7 @@ package prober
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -49,6 +50,45 @@ func serve(t *testing.T, handler http.Handler) *httptest.Server {
 		server.Close()
 	})
 	return server
+}
+
+// pipes is a network within a bubble, where timeouts expire only when nothing else can happen. A goroutine that a test
+// leaves in its bubble fails it.
+type pipes chan net.Conn
+
+// Accept implements net.Listener.
+func (p pipes) Accept() (net.Conn, error) {
+	conn, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+// Close implements net.Listener.
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+// Addr implements net.Listener.
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// bubbled is the URL of a server in a bubble.
+const bubbled = "http://web.default.svc"
+
+// serveInBubble serves a handler in a bubble, and returns what dials it.
+func serveInBubble(t *testing.T, handler http.Handler) (dial func(context.Context, string, string) (net.Conn, error)) {
+	t.Helper()
+	network := make(pipes)
+	server := &http.Server{Handler: handler}
+	go func() { _ = server.Serve(network) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		network <- far
+		return near, nil
+	}
 }
 
 func newProber(t *testing.T, options Options) *Prober {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -50,29 +51,33 @@ func TestHandshakeSucceeds(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			expectNoLeak(t)
-			server := newServer()
-			test.target.URL = serve(t, test.handler(server)).URL + "/mcp"
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				server := newServer()
+				options := Options{Dial: serveInBubble(t, test.handler(server))}
+				test.target.URL = bubbled + "/mcp"
 
-			found := probeOnce(t, test.target)
+				found := probeWith(t, options, test.target)
 
-			g.Expect(found).To(Equal(answer{
-				server: Server{
-					Name: "everything", Version: "1.2.3", ProtocolVersion: test.version,
-					Capabilities: []string{"logging", "prompts", "resources", "tools"},
-					Tools:        2, Prompts: 1, Resources: 1,
-				},
-				version: test.restart,
-				listed:  true,
-			}))
-			g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(testTimeout).Should(BeZero())
+				g.Expect(found).To(Equal(answer{
+					server: Server{
+						Name: "everything", Version: "1.2.3", ProtocolVersion: test.version,
+						Capabilities: []string{"logging", "prompts", "resources", "tools"},
+						Tools:        2, Prompts: 1, Resources: 1,
+					},
+					version: test.restart,
+					listed:  true,
+				}))
+				synctest.Wait()
+				g.Expect(sessionsOf(server)).To(BeZero())
 
-			// The next probe is a short one with the same result.
-			short := probeOnce(t, test.target, func(j *job) { j.list, j.version = false, found.version })
-			g.Expect(short.err).To(BeNil())
-			g.Expect(short.server.sameIdentity(found.server)).To(BeTrue())
-			g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(testTimeout).Should(BeZero())
+				// The next probe is a short one with the same result.
+				short := probeWith(t, options, test.target, func(j *job) { j.list, j.version = false, found.version })
+				g.Expect(short.err).To(BeNil())
+				g.Expect(short.server.sameIdentity(found.server)).To(BeTrue())
+				synctest.Wait()
+				g.Expect(sessionsOf(server)).To(BeZero())
+			})
 		})
 	}
 }
@@ -87,17 +92,19 @@ func TestShortProbesSendFewRequests(t *testing.T) {
 		"stateless":     {options: mcp.StreamableHTTPOptions{Stateless: true}, then: []string{"POST"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			var requests []string
-			handler := streamable(newServer(), &test.options)
-			server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				requests = append(requests, r.Method)
-				handler.ServeHTTP(w, r)
-			}))
-			found := probeOnce(t, Target{URL: server.URL}, func(j *job) { j.list, j.version = false, test.version })
-			server.Close()
-			g.Expect(found.err).To(BeNil())
-			g.Expect(requests).To(Equal(test.then))
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				var requests []string
+				handler := streamable(newServer(), &test.options)
+				dial := serveInBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					requests = append(requests, r.Method)
+					handler.ServeHTTP(w, r)
+				}))
+				found := probeWith(t, Options{Dial: dial}, Target{URL: bubbled}, func(j *job) { j.list, j.version = false, test.version })
+				synctest.Wait()
+				g.Expect(found.err).To(BeNil())
+				g.Expect(requests).To(Equal(test.then))
+			})
 		})
 	}
 }
@@ -222,56 +229,66 @@ func TestHangs(t *testing.T) {
 		"in the session": func(r *http.Request) bool { return r.Method == http.MethodPost && r.Header.Get(sessionHeader) != "" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			expectNoLeak(t)
-			handler := streamable(newServer(), nil)
-			server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if when(r) {
-					_, _ = io.Copy(io.Discard, r.Body)
-					<-r.Context().Done()
-					return
-				}
-				handler.ServeHTTP(w, r)
-			}))
-			began := time.Now()
-			found := probeOnce(t, Target{URL: server.URL, Timeout: 50 * time.Millisecond})
-			g.Expect(found.err).To(Equal(&Error{Kind: Timeout}))
-			g.Expect(time.Since(began)).To(BeNumerically("<", 2*closeTimeout+time.Second))
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				handler := streamable(newServer(), nil)
+				dial := serveInBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if when(r) {
+						_, _ = io.Copy(io.Discard, r.Body)
+						<-r.Context().Done()
+						return
+					}
+					handler.ServeHTTP(w, r)
+				}))
+				const timeout = 50 * time.Millisecond
+				began := time.Now()
+				found := probeWith(t, Options{Dial: dial}, Target{URL: bubbled, Timeout: timeout})
+				g.Expect(found.err).To(Equal(&Error{Kind: Timeout}))
+				g.Expect(time.Since(began)).To(Equal(timeout))
+			})
 		})
 	}
 }
 
 func TestSessionThatCannotBeClosedIsAbandoned(t *testing.T) {
-	g := NewWithT(t)
-	handler := streamable(newServer(), nil)
-	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodDelete {
-			<-r.Context().Done()
-			return
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		server := newServer()
+		handler := streamable(server, nil)
+		dial := serveInBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodDelete {
+				<-r.Context().Done()
+				return
+			}
+			handler.ServeHTTP(w, r)
+		}))
+		began := time.Now()
+		g.Expect(probeWith(t, Options{Dial: dial}, Target{URL: bubbled, Timeout: testTimeout, Interval: testTimeout}).err).To(BeNil())
+		g.Expect(time.Since(began)).To(Equal(closeTimeout), "the timeout of the probe is longer")
+		g.Expect(sessionsOf(server)).To(Equal(1))
+		for session := range server.Sessions() {
+			g.Expect(session.Close()).To(Succeed())
 		}
-		handler.ServeHTTP(w, r)
-	}))
-	began := time.Now()
-	g.Expect(probeOnce(t, Target{URL: server.URL, Timeout: testTimeout, Interval: testTimeout}).err).To(BeNil())
-	g.Expect(time.Since(began)).To(BeNumerically("<", 10*time.Second), "the timeout of the probe is longer")
+	})
 }
 
 func TestSlowListDoesNotFailTheProbe(t *testing.T) {
-	g := NewWithT(t)
-	expectNoLeak(t)
-	handler := streamable(newServer(), &mcp.StreamableHTTPOptions{Stateless: true})
-	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Mcp-Method") == "tools/list" {
-			_, _ = io.Copy(io.Discard, r.Body)
-			<-r.Context().Done()
-			return
-		}
-		handler.ServeHTTP(w, r)
-	}))
-	found := probeOnce(t, Target{URL: server.URL, Timeout: 3 * time.Second})
-	g.Expect(found.err).To(BeNil())
-	g.Expect(found.listErr).To(Equal(&Error{Kind: Timeout}))
-	g.Expect(found.server.Tools).To(Equal(NotCounted))
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		handler := streamable(newServer(), &mcp.StreamableHTTPOptions{Stateless: true})
+		dial := serveInBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Mcp-Method") == "tools/list" {
+				_, _ = io.Copy(io.Discard, r.Body)
+				<-r.Context().Done()
+				return
+			}
+			handler.ServeHTTP(w, r)
+		}))
+		found := probeWith(t, Options{Dial: dial}, Target{URL: bubbled, Timeout: 3 * time.Second})
+		g.Expect(found.err).To(BeNil())
+		g.Expect(found.listErr).To(Equal(&Error{Kind: Timeout}))
+		g.Expect(found.server.Tools).To(Equal(NotCounted))
+	})
 }
 
 func TestServerWithoutDiscover(t *testing.T) {
@@ -290,23 +307,25 @@ func TestServerWithoutDiscover(t *testing.T) {
 }
 
 func TestSessionsOfRejectedRequestsAreClosed(t *testing.T) {
-	g := NewWithT(t)
-	var mu sync.Mutex
-	open := map[string]bool{}
-	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		if r.Method == http.MethodDelete {
-			delete(open, r.Header.Get(sessionHeader))
-			return
-		}
-		id := fmt.Sprintf("session-%d", len(open))
-		open[id] = true
-		w.Header().Set(sessionHeader, id)
-		w.WriteHeader(http.StatusBadRequest)
-	}))
-	g.Expect(probeOnce(t, Target{URL: server.URL}).err).To(Equal(&Error{Kind: HTTPStatus, Status: 400}))
-	g.Expect(open).To(BeEmpty())
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		var mu sync.Mutex
+		open := map[string]bool{}
+		dial := serveInBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.Method == http.MethodDelete {
+				delete(open, r.Header.Get(sessionHeader))
+				return
+			}
+			id := fmt.Sprintf("session-%d", len(open))
+			open[id] = true
+			w.Header().Set(sessionHeader, id)
+			w.WriteHeader(http.StatusBadRequest)
+		}))
+		g.Expect(probeWith(t, Options{Dial: dial}, Target{URL: bubbled}).err).To(Equal(&Error{Kind: HTTPStatus, Status: 400}))
+		g.Expect(open).To(BeEmpty())
+	})
 }
 
 func TestTLS(t *testing.T) {

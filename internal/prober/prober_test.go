@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
@@ -20,58 +21,63 @@ import (
 )
 
 func TestProbesServerAndNotifiesController(t *testing.T) {
-	g := NewWithT(t)
-	expectNoLeak(t)
-	server := newServer()
-	registry := prometheus.NewRegistry()
-	p := newProber(t, Options{Metrics: registry})
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer queue.ShutDown()
-	g.Expect(p.Source().Start(t.Context(), queue)).To(Succeed())
-	p.Set(name("web"), Target{URL: serve(t, streamable(server, nil)).URL})
-	stop := start(t, p)
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		server := newServer()
+		registry := prometheus.NewRegistry()
+		p := newProber(t, Options{Metrics: registry, Dial: serveInBubble(t, streamable(server, nil))})
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer queue.ShutDown()
+		g.Expect(p.Source().Start(t.Context(), queue)).To(Succeed())
+		p.Set(name("web"), Target{URL: bubbled})
+		stop := start(t, p)
 
-	request, _ := queue.Get()
-	g.Expect(request.NamespacedName).To(Equal(name("web")))
-	queue.Done(request)
-	result, _ := p.Result(name("web"))
-	g.Expect(result.State).To(Equal(Answering))
-	g.Expect(result.Server.Tools).To(Equal(2))
-	stop()
-	g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(testTimeout).Should(BeZero())
+		request, _ := queue.Get()
+		g.Expect(request.NamespacedName).To(Equal(name("web")))
+		queue.Done(request)
+		result, _ := p.Result(name("web"))
+		g.Expect(result.State).To(Equal(Answering))
+		g.Expect(result.Server.Tools).To(Equal(2))
+		stop()
+		synctest.Wait()
+		g.Expect(sessionsOf(server)).To(BeZero())
 
-	families, err := registry.Gather()
-	g.Expect(err).NotTo(HaveOccurred())
-	names := []string{}
-	for _, family := range families {
-		names = append(names, family.GetName())
-	}
-	g.Expect(names).To(ConsistOf("fixpoint_mcp_probes_total", "fixpoint_mcp_probe_duration_seconds", "fixpoint_mcp_probe_queue_delay_seconds"))
-	_, err = New(Options{Metrics: registry})
-	g.Expect(err).NotTo(HaveOccurred(), "a process may run one manager after another")
+		families, err := registry.Gather()
+		g.Expect(err).NotTo(HaveOccurred())
+		names := []string{}
+		for _, family := range families {
+			names = append(names, family.GetName())
+		}
+		g.Expect(names).To(ConsistOf("fixpoint_mcp_probes_total", "fixpoint_mcp_probe_duration_seconds", "fixpoint_mcp_probe_queue_delay_seconds"))
+		_, err = New(Options{Metrics: registry})
+		g.Expect(err).NotTo(HaveOccurred(), "a process may run one manager after another")
+	})
 }
 
 func TestForgetDuringProbeLeavesNoSession(t *testing.T) {
-	g := NewWithT(t)
-	expectNoLeak(t)
-	server := newServer()
-	handler := streamable(server, nil)
-	inSession := make(chan struct{}, 1)
-	slow := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && r.Header.Get(sessionHeader) != "" {
-			_, _ = io.Copy(io.Discard, r.Body)
-			inSession <- struct{}{}
-			<-r.Context().Done()
-			return
-		}
-		handler.ServeHTTP(w, r)
-	}))
-	p := newProber(t, Options{})
-	p.Set(name("web"), Target{URL: slow.URL})
-	start(t, p)
-	g.Eventually(inSession).WithTimeout(testTimeout).Should(Receive())
-	p.Forget(name("web"))
-	g.Eventually(func() int { return sessionsOf(server) }).WithTimeout(testTimeout).Should(BeZero())
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		server := newServer()
+		handler := streamable(server, nil)
+		inSession := make(chan struct{}, 1)
+		dial := serveInBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost && r.Header.Get(sessionHeader) != "" {
+				_, _ = io.Copy(io.Discard, r.Body)
+				inSession <- struct{}{}
+				<-r.Context().Done()
+				return
+			}
+			handler.ServeHTTP(w, r)
+		}))
+		p := newProber(t, Options{Dial: dial})
+		p.Set(name("web"), Target{URL: bubbled})
+		start(t, p)
+		g.Eventually(inSession).WithTimeout(testTimeout).Should(Receive())
+		g.Expect(sessionsOf(server)).To(Equal(1))
+		p.Forget(name("web"))
+		synctest.Wait()
+		g.Expect(sessionsOf(server)).To(BeZero())
+	})
 }
 
 func TestRewriteRedirectsProbes(t *testing.T) {

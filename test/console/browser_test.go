@@ -75,8 +75,8 @@ func (w *fixture) objectsOfAllKinds() string {
 
 func TestEachViewShowsTheClusterAndIsAccessible(t *testing.T) {
 	w := newFixture(t)
-	b := w.startChromium(1280, 900)
 	s := w.adminConsole("views-user", console.Options{FakeCloud: w.objectsOfAllKinds()})
+	b := w.startChromium(1280, 900)
 	b.signIn(s, "#/fleet?ns="+w.Namespace)
 	views := []struct {
 		hash  string
@@ -135,8 +135,8 @@ func TestEachViewShowsTheClusterAndIsAccessible(t *testing.T) {
 
 func TestSignsInWithATokenAndShowsWhatTheUserMayRead(t *testing.T) {
 	w := newFixture(t)
-	b := w.startChromium(1024, 768)
 	s := w.serveTokens()
+	b := w.startChromium(1024, 768)
 	w.createApp("web")
 	token := w.userWith("tenant", false, "fixpoint-appservice-viewer-role")
 	b.do(chromedp.Navigate(s.url))
@@ -158,7 +158,7 @@ func TestSignsInWithATokenAndShowsWhatTheUserMayRead(t *testing.T) {
 	}, browserTime).Should(Equal([]string{"AppService/" + w.Namespace + "/web"}))
 	b.show(hashOf("appservices", w.Namespace, "web", ""))
 	b.click("Reconcile")
-	b.sees("cannot patch resource")
+	b.isTold("cannot patch resource")
 	evaluate[bool](b, `document.querySelector(".cluster").click(); true`)
 	b.click("Sign out")
 	b.sees("Sign in with a bearer token")
@@ -167,8 +167,9 @@ func TestSignsInWithATokenAndShowsWhatTheUserMayRead(t *testing.T) {
 
 func TestBrowserWithoutTheURLIsToldWhereItIs(t *testing.T) {
 	w := newFixture(t)
+	s := w.adminConsole("other-user", console.Options{})
 	b := w.startChromium(1024, 768)
-	b.do(chromedp.Navigate(w.adminConsole("other-user", console.Options{}).url))
+	b.do(chromedp.Navigate(s.url))
 	b.sees("open the URL that the console has printed")
 	b.Expect(evaluate[int](b, `document.querySelectorAll("input").length`)).To(BeZero())
 	b.Expect(b.violations()).To(BeEmpty())
@@ -176,8 +177,8 @@ func TestBrowserWithoutTheURLIsToldWhereItIs(t *testing.T) {
 
 func TestChangesObjectsAfterShowingWhatHappens(t *testing.T) {
 	w := newFixture(t)
-	b := w.startChromium(1280, 900)
 	s := w.adminConsole("editing-user", console.Options{})
+	b := w.startChromium(1280, 900)
 	w.startManager(nil)
 	w.createApp("web")
 	w.ready("web")
@@ -204,7 +205,7 @@ func TestChangesObjectsAfterShowingWhatHappens(t *testing.T) {
 	b.Expect(b.violations()).To(BeEmpty())
 	b.Expect(*app().Spec.Replicas).To(BeEquivalentTo(2), "nothing is written before Apply")
 	b.click("Apply")
-	b.sees("Applied the spec of web")
+	b.isTold("Applied the spec of web")
 	b.Expect(*app().Spec.Replicas).To(BeEquivalentTo(3))
 
 	b.click("Suspend")
@@ -227,8 +228,8 @@ const hostile = `"><img src=x onerror=window.hacked=1>`
 
 func TestTextsOfUsersAreNeverHTML(t *testing.T) {
 	w := newFixture(t)
-	b := w.startChromium(1280, 900)
 	s := w.adminConsole("reading-user", console.Options{})
+	b := w.startChromium(1280, 900)
 	app := w.createApp("web", func(app *v1beta1.AppService) {
 		app.Annotations = map[string]string{"example.com/note": hostile}
 		app.Spec.Config = map[string]string{"PAGE": hostile}
@@ -313,8 +314,8 @@ func (w *fixture) hostileContract() string {
 
 func TestKeyboardReachesEverything(t *testing.T) {
 	w := newFixture(t)
-	b := w.startChromium(1280, 900)
 	s := w.adminConsole("keyboard-user", console.Options{})
+	b := w.startChromium(1280, 900)
 	for _, name := range []string{"alpha", "beta", "gamma"} {
 		w.createApp(name)
 	}
@@ -376,23 +377,44 @@ func (w *fixture) setReason(app *v1beta1.AppService, reason string) {
 	w.Expect(w.As("test").Status().Update(w.Ctx, app)).To(Succeed())
 }
 
-// recordReasons records when each reason is painted: the frame after the one in which it is in the page.
+// recordReasons records of each reason the animation frame at which the page has read it, which is when the read of the
+// stream returns it, and the one before which it was painted: the frame after that which puts it into the page. For the
+// log, it records the time of the paint too.
 const recordReasons = `(() => {
+	let frame = 0;
+	const next = () => { frame++; requestAnimationFrame(next) };
+	requestAnimationFrame(next);
+	window.read = {};
 	window.painted = {};
+	const texts = new WeakMap();
+	const read = ReadableStreamDefaultReader.prototype.read;
+	ReadableStreamDefaultReader.prototype.read = async function () {
+		const result = await read.call(this);
+		if (!result.done) {
+			const text = (texts.get(this) ?? "") + new TextDecoder().decode(result.value);
+			const end = text.lastIndexOf("\n\n") + 1; // the page waits for the rest of an event
+			texts.set(this, text.slice(end));
+			for (const [, reason] of text.slice(0, end).matchAll(/"reason":"(\w+)"/g)) window.read[reason] ??= frame;
+		}
+		return result;
+	};
 	new MutationObserver(() => {
 		for (const cell of document.querySelectorAll(".c-reason[title]")) {
 			const reason = cell.title;
 			if (reason in window.painted) continue;
-			window.painted[reason] = 0;
-			requestAnimationFrame(() => setTimeout(() => { window.painted[reason] = performance.timeOrigin + performance.now() }));
+			window.painted[reason] = null;
+			requestAnimationFrame(() => {
+				const by = frame;
+				setTimeout(() => { window.painted[reason] = {frame: by, time: performance.timeOrigin + performance.now()} });
+			});
 		}
 	}).observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
 })()`
 
 func TestUpdatesReachThePage(t *testing.T) {
 	w := newFixture(t)
-	b := w.startChromium(1280, 900)
 	s := w.adminConsole("live-user", console.Options{})
+	b := w.startChromium(1280, 900)
 	app := w.createApp("web")
 	b.onEachPage(recordReasons)
 	b.signIn(s, "#/fleet?ns="+w.Namespace)
@@ -413,17 +435,20 @@ func TestUpdatesReachThePage(t *testing.T) {
 				arrived[live.Status.Conditions[0].Reason] = time.Now()
 			}
 		}
-		var painted float64
-		b.Eventually(func() float64 {
-			painted = evaluate[float64](b, `window.painted[`+quote(reason)+`] ?? 0`)
-			return painted
-		}, browserTime, "10ms").ShouldNot(BeZero(), reason)
-		delays = append(delays, time.UnixMicro(int64(painted*1000)).Sub(arrived[reason]))
+		var painted struct {
+			Frame int
+			Time  float64
+		}
+		b.Eventually(func() error {
+			return json.Unmarshal([]byte(evaluate[string](b, `JSON.stringify(window.painted[`+quote(reason)+`] || "not yet")`)), &painted)
+		}, browserTime, "10ms").Should(Succeed(), reason)
+		read := evaluate[int](b, `window.read[`+quote(reason)+`]`)
+		b.Expect(painted.Frame-read).To(BeNumerically("<=", 2), "%s is in the page in the next frame after it was read, and painted before the one after that", reason)
+		delays = append(delays, time.UnixMicro(int64(painted.Time*1000)).Sub(arrived[reason]))
 	}
 	slices.Sort(delays)
+	// The bar is 300 ms. That the console sends an event at once is shown with a fake clock: TestEventsAreSentAtOnce.
 	t.Logf("from the event to the pixel: median %s, worst %s of %d", delays[updates/2], delays[updates-1], updates)
-	// The bar is 300 ms. A test machine that is ten times slower than that is broken.
-	b.Expect(delays[updates/2]).To(BeNumerically("<", 3*time.Second))
 }
 
 // faultyNetwork forwards to a console, and can be cut.
@@ -480,9 +505,9 @@ func (n *faultyNetwork) lastEventIDs() []string {
 
 func TestBrokenWatchResumesWithoutAGap(t *testing.T) {
 	w := newFixture(t)
-	b := w.startChromium(1280, 900)
 	token := w.userWith("everything", true, "view", "fixpoint-appservice-viewer-role", "fixpoint-mcpserver-viewer-role", "fixpoint-securestorage-viewer-role")
 	network := w.faultyNetworkTo(w.serveTokens())
+	b := w.startChromium(1280, 900)
 	changed, deleted := w.createApp("changed"), w.createApp("deleted")
 	b.do(chromedp.Navigate(network.url))
 	b.sees("Sign in with a bearer token")
@@ -512,9 +537,9 @@ func TestBrokenWatchResumesWithoutAGap(t *testing.T) {
 
 func TestTenThousandObjects(t *testing.T) {
 	w := newFixture(t)
-	b := w.startChromium(1440, 900)
 	const objects, bar = 10_000, 150 << 20
 	s := w.serve(console.Options{Mode: console.ModeKubeconfig, Config: w.apiServerWith(objects)})
+	b := w.startChromium(1440, 900)
 	b.onEachPage(`(() => {
 		const observer = new MutationObserver(() => {
 			if (!document.querySelector(".c-name a")) return;

@@ -35,7 +35,21 @@ type chromium struct {
 	problems []string
 }
 
-// startChromium opens a window of the size.
+// recordToasts keeps the messages that pages show for a few seconds only.
+const recordToasts = `(() => {
+	window.said = [];
+	const seen = new WeakSet();
+	new MutationObserver(() => {
+		for (const toast of document.querySelectorAll(".toast")) {
+			if (seen.has(toast)) continue;
+			seen.add(toast);
+			window.said.push(toast.textContent);
+		}
+	}).observe(document, {subtree: true, childList: true});
+})()`
+
+// startChromium opens a window of the size. It is called after the console was started, so that the window is closed
+// first: pages keep connections.
 func (w *fixture) startChromium(width, height int64) *chromium {
 	w.T.Helper()
 	if _, err := exec.LookPath("chromium"); err != nil {
@@ -49,6 +63,7 @@ func (w *fixture) startChromium(width, height int64) *chromium {
 	b := &chromium{fixture: w, ctx: ctx}
 	b.Expect(chromedp.Do(ctx)).To(Succeed(), "starting Chromium, which lives as long as this context")
 	b.do(chromedp.EmulateViewport(width, height))
+	b.onEachPage(recordToasts)
 	console := chromedp.Console(ctx)
 	go func() {
 		for message, err := range console {
@@ -111,6 +126,12 @@ func (b *chromium) onEachPage(script string) {
 func (b *chromium) sees(text string) {
 	b.T.Helper()
 	b.Eventually(func() string { return evaluate[string](b, `document.body ? document.body.innerText : ""`) }, browserTime).Should(ContainSubstring(text))
+}
+
+// isTold waits until the page has shown a message with the text since it was opened. Messages go after a few seconds.
+func (b *chromium) isTold(text string) {
+	b.T.Helper()
+	b.Eventually(func() []string { return evaluate[[]string](b, `window.said ?? []`) }, browserTime).Should(ContainElement(ContainSubstring(text)))
 }
 
 // show opens a view of the page that is open.

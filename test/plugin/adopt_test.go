@@ -124,7 +124,7 @@ func TestAdoptKeepsThePods(t *testing.T) {
 	planned := w.run(w.Ctx, w.kubeconfig, []byte(manifest), "plan", "-f", "-")
 	w.Expect(planned.out).To(SatisfyAll(ContainSubstring("adopt Deployment/web"), Not(ContainSubstring("spec.template"))), planned.err)
 
-	out := w.succeed(append(adopt, "--yes")...)
+	out := w.succeed(append(adopt, "--yes", waitLong)...)
 	w.Expect(out).To(SatisfyAll(
 		ContainSubstring("/web is Ready. It controls Deployment/web, Service/web, ConfigMap/web, HorizontalPodAutoscaler/web.\n"),
 		ContainSubstring("The 2 pods are the same as before, and none has restarted.\n"),

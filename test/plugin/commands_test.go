@@ -66,7 +66,7 @@ func TestCommandsShowAnAppServiceThatHasDrifted(t *testing.T) {
 	), "plan", "appservice/web")
 	w.shows(ContainSubstring("Plan: 0 to create"), "plan", "--all")
 	w.Expect(w.succeed("version")).To(ContainSubstring("appservices.fixpoint.dev v1alpha1, v1beta1\n"))
-	w.Expect(w.succeed(cobra.ShellCompRequestCmd, "status", "appservice/")).To(HavePrefix("appservice/web\n"))
+	w.shows(HavePrefix("appservice/web\n"), cobra.ShellCompRequestCmd, "status", "appservice/") // which waits only briefly
 	w.Expect(w.ends(1, "status", "appservice/missing")).To(BeEmpty())
 }
 
@@ -143,7 +143,7 @@ func TestSuspendResumeAndReconcile(t *testing.T) {
 	w.createApp("web")
 	w.ready("web")
 
-	w.Expect(w.succeed("reconcile", "appservice/web", "--reason", "to see")).To(ContainSubstring("is reconciled and Ready."))
+	w.Expect(w.succeed("reconcile", "appservice/web", "--reason", "to see", waitLong)).To(ContainSubstring("is reconciled and Ready."))
 	live := harness.Read(w, "web", &v1beta1.AppService{})
 	w.Expect(live.Annotations).To(HaveKeyWithValue(v1beta1.AnnotationReason, "to see"))
 	w.Expect(live.Status.LastHandledReconcileAt).To(Equal(live.Annotations[v1beta1.AnnotationReconcileRequest]))
@@ -163,7 +163,7 @@ func TestSuspendResumeAndReconcile(t *testing.T) {
 	for _, entry := range live.ManagedFields {
 		w.Expect(entry.Manager == "kubectl-fixpoint" && strings.Contains(entry.FieldsV1.GetRawString(), "f:suspend")).To(BeFalse(), "resume leaves no field manager behind")
 	}
-	w.Expect(w.succeed("reconcile", "appservice/web")).To(ContainSubstring("is reconciled and Ready."))
+	w.Expect(w.succeed("reconcile", "appservice/web", waitLong)).To(ContainSubstring("is reconciled and Ready."))
 }
 
 func TestResumeOverridesASuspensionByAnotherManager(t *testing.T) {

@@ -95,6 +95,9 @@ func (w *fixture) ends(code int, args ...string) string {
 	return ended.out
 }
 
+// waitLong lets a command wait for its result as long as the tests do: its default is too short for a busy machine.
+const waitLong = "--timeout=10m"
+
 // shows waits until a command ends with code 0 and prints what matches.
 func (w *fixture) shows(expected types.GomegaMatcher, args ...string) {
 	w.T.Helper()

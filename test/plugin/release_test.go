@@ -49,7 +49,7 @@ func TestReleaseRetainsTheAccount(t *testing.T) {
 	w.Expect(server.Ledger()[before:]).To(BeEmpty())
 
 	// when it is confirmed, only the owner tag is removed
-	w.Expect(w.succeed("release", "securestorage/invoices", "--yes")).To(ContainSubstring("Storage account invoices remains in Azure"))
+	w.Expect(w.succeed("release", "securestorage/invoices", "--yes", waitLong)).To(ContainSubstring("Storage account invoices remains in Azure"))
 	err := api.Get(w.Ctx, client.ObjectKeyFromObject(storage), &v1beta1.SecureStorage{})
 	w.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 	w.Expect(server.Ledger()[before:]).To(HaveExactElements(And(HaveField("Method", "PATCH"), HaveField("Detail", "tags"))))

@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 		if err := startWebhooks(context.Background(), api); err != nil {
 			panic(err)
 		}
-		err = wait.PollUntilContextTimeout(context.Background(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		err = wait.PollUntilContextTimeout(context.Background(), 100*time.Millisecond, eventually, true, func(context.Context) (bool, error) {
 			return readAlphaTypes(c.Admin()) == nil, nil
 		})
 		if err != nil {

@@ -83,6 +83,7 @@ func startWebhooks(ctx context.Context, c client.Client) error {
 			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: ptr.To(server.URL + path), CABundle: ca},
 			AdmissionReviewVersions: []string{"v1"},
 			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+			TimeoutSeconds:          ptr.To[int32](30), // the maximum: a busy machine can need long for an answer
 			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{label: "yes"}},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},

@@ -64,32 +64,17 @@ func (s *stored) hash() string {
 	return ""
 }
 
-// store lets the API server store a version of MCPServers, and edits the definition.
-func (s *stored) store(version string, edit func(spec *apiextensionsv1.JSONSchemaProps)) {
+// store lets the API server store a version of MCPServers, with a maximum of spec.driftHistoryLimit that is not that of
+// before, and returns when it does.
+func (s *stored) store(version string, maximum int) {
 	s.T.Helper()
 	before := s.hash()
-	s.Eventually(func() error {
-		live := s.definition()
-		for i := range live.Spec.Versions {
-			v := &live.Spec.Versions[i]
-			v.Storage = v.Name == version
-			spec := v.Schema.OpenAPIV3Schema.Properties["spec"]
-			edit(&spec)
-			v.Schema.OpenAPIV3Schema.Properties["spec"] = spec
+	s.define(s.definitions, maximum, func(spec *apiextensionsv1.CustomResourceDefinitionSpec) {
+		for i := range spec.Versions {
+			spec.Versions[i].Storage = spec.Versions[i].Name == version
 		}
-		_, err := s.definitions.Update(s.Ctx, live, metav1.UpdateOptions{FieldManager: "test"})
-		return err
-	}).Should(Succeed())
+	})
 	s.Eventually(s.hash).ShouldNot(Equal(before))
-}
-
-// limitHistory sets the maximum of spec.driftHistoryLimit.
-func limitHistory(maximum float64) func(spec *apiextensionsv1.JSONSchemaProps) {
-	return func(spec *apiextensionsv1.JSONSchemaProps) {
-		limit := spec.Properties["driftHistoryLimit"]
-		limit.Maximum = &maximum
-		spec.Properties["driftHistoryLimit"] = limit
-	}
 }
 
 // servers are the objects of the test, by name.
@@ -175,20 +160,19 @@ func (s *stored) events() []string {
 // Objects of all kinds of states are migrated, also when the migration is interrupted, and nothing about them changes.
 func TestStoredObjectsAreMigrated(t *testing.T) {
 	s := newFixture(t).stored()
-	const most = 50 // of spec.driftHistoryLimit
 	t.Cleanup(func() {
 		if !slices.ContainsFunc(s.definition().Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage && v.Name == beta }) {
-			s.store(beta, limitHistory(most))
+			s.store(beta, mostHistory)
 		}
 	})
 
 	// Given objects that were created while v1alpha1 was stored, by rules of that time
-	s.store(alpha, limitHistory(most+1))
+	s.store(alpha, mostHistory+1)
 	client, _ := s.in(alpha, "MCPServer")
 	specs := map[string]string{
 		"plain":     "{image: a, protocol: {tls: true, disabled: true}}",
 		"suspended": "{image: a, suspend: true}",
-		"invalid":   fmt.Sprintf("{image: a, driftHistoryLimit: %d}", most+1),
+		"invalid":   fmt.Sprintf("{image: a, driftHistoryLimit: %d}", mostHistory+1),
 		"deleted":   "{image: a}",
 		"applied":   "{image: a}",
 		"stalled":   "{image: a}",
@@ -220,7 +204,7 @@ func TestStoredObjectsAreMigrated(t *testing.T) {
 	s.Expect(err).NotTo(HaveOccurred())
 
 	// When v1beta1 is stored, and a migration is interrupted
-	s.store(beta, limitHistory(most))
+	s.store(beta, mostHistory)
 	s.Expect(s.definition().Status.StoredVersions).To(ConsistOf(alpha, beta))
 	before := s.servers()
 	const some = 10
