@@ -8,10 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -110,16 +108,8 @@ func TestProxy(t *testing.T) {
 		}
 	}))
 	defer behind.Close()
-	at, err := url.Parse(behind.URL)
-	g.Expect(err).NotTo(HaveOccurred())
 	flags, token := issuing(t, g)
-	cmd, out := program(t, append([]string{"proxy", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-server-port", at.Port()}, flags...)...)
-	g.Expect(cmd.Start()).To(Succeed())
-	defer func() { _ = cmd.Process.Kill() }()
-	g.Eventually(out.String, testTimeout).Should(ContainSubstring(`"msg":"Serving"`))
-	found := regexp.MustCompile(`"address":"([^"]+)","adminAddress":"([^"]+)"`).FindStringSubmatch(out.String())
-	g.Expect(found).NotTo(BeEmpty(), out.String())
-	address, admin := "http://"+found[1], "http://"+found[2]
+	cmd, out, address, admin := proxying(t, g, behind.URL, flags...)
 
 	g.Expect(status(admin + "/healthz")).To(Equal(http.StatusOK))
 	g.Expect(status(admin + "/readyz")).To(Equal(http.StatusOK))

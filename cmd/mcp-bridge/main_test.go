@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -86,11 +87,41 @@ func serving(t *testing.T, g *WithT, command []string, flags ...string) (cmd *ex
 		_ = cmd.Wait()
 	})
 	g.Eventually(out.String, testTimeout).Should(ContainSubstring(`"msg":"Ready"`))
-	found := regexp.MustCompile(`"address":"([^"]+)","adminAddress":"([^"]+)"`).FindStringSubmatch(out.String())
-	g.Expect(found).NotTo(BeEmpty(), out.String())
-	address, admin = "http://"+found[1], "http://"+found[2]
+	address, admin = addresses(g, out)
 	g.Eventually(func() int { return status(admin + "/readyz") }, testTimeout).Should(Equal(http.StatusOK), out.String)
 	return cmd, out, address, admin
+}
+
+// proxying runs a proxy in front of the server at the URL until the test ends.
+func proxying(t *testing.T, g *WithT, server string, flags ...string) (cmd *exec.Cmd, out *output, address, admin string) {
+	t.Helper()
+	cmd, out = proxyOf(t, g, server, flags...)
+	address, admin = startProxy(t, g, cmd, out)
+	return cmd, out, address, admin
+}
+
+// proxyOf is a proxy that has not started, in front of the server at the URL.
+func proxyOf(t *testing.T, g *WithT, server string, flags ...string) (*exec.Cmd, *output) {
+	t.Helper()
+	at, err := url.Parse(server)
+	g.Expect(err).NotTo(HaveOccurred())
+	return program(t, append([]string{"proxy", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-server-port", at.Port()}, flags...)...)
+}
+
+// startProxy starts a proxy and returns where it serves.
+func startProxy(t *testing.T, g *WithT, cmd *exec.Cmd, out *output) (address, admin string) {
+	t.Helper()
+	g.Expect(cmd.Start()).To(Succeed())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	g.Eventually(out.String, testTimeout).Should(ContainSubstring(`"msg":"Serving"`))
+	return addresses(g, out)
+}
+
+// addresses are those in the log of a bridge or proxy that serves.
+func addresses(g *WithT, out *output) (address, admin string) {
+	found := regexp.MustCompile(`"address":"([^"]+)","adminAddress":"([^"]+)"`).FindStringSubmatch(out.String())
+	g.Expect(found).NotTo(BeEmpty(), out.String())
+	return "http://" + found[1], "http://" + found[2]
 }
 
 func status(url string) int {

@@ -5,8 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"regexp"
 	"syscall"
 	"testing"
 	"time"
@@ -29,16 +27,9 @@ func TestProxiesForwardSessions(t *testing.T) {
 			w.Header().Set("Mcp-Session-Id", id)
 		}))
 		t.Cleanup(behind.Close)
-		at, err := url.Parse(behind.URL)
-		g.Expect(err).NotTo(HaveOccurred())
-		cmd, out := program(t, "proxy", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-server-port", at.Port(),
+		cmd, out, address, _ := proxying(t, g, behind.URL,
 			"-session-keys", keys, "-server-id", "acme/tools", "-peer-listen", "127.0.0.1:0", "-peer-ip", "127.0.0.1")
-		g.Expect(cmd.Start()).To(Succeed())
-		t.Cleanup(func() { _ = cmd.Process.Kill() })
-		g.Eventually(out.String, testTimeout).Should(ContainSubstring(`"msg":"Serving"`))
-		found := regexp.MustCompile(`"address":"([^"]+)"`).FindStringSubmatch(out.String())
-		g.Expect(found).NotTo(BeEmpty(), out.String())
-		return "http://" + found[1], func() {
+		return address, func() {
 			g.Expect(cmd.Process.Signal(syscall.SIGTERM)).To(Succeed())
 			// Two signals at the same time count as one.
 			g.Eventually(out.String, testTimeout).Should(ContainSubstring(`"msg":"Draining"`))

@@ -6,9 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
-	"regexp"
 	"testing"
 	"time"
 
@@ -125,17 +123,8 @@ func TestProxyAppliesLimits(t *testing.T) {
 	g := NewWithT(t)
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "{}") }))
 	defer behind.Close()
-	at, err := url.Parse(behind.URL)
-	g.Expect(err).NotTo(HaveOccurred())
 	for message, contentType := range map[string]string{pingMessage: "text/plain; charset=utf-8", deleteMessage: "application/json"} {
-		cmd, out := program(t, "proxy", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-server-port", at.Port(), "-requests-per-minute", "1", "-deny-tool", "delete_*")
-		g.Expect(cmd.Start()).To(Succeed())
-		defer func() { _ = cmd.Process.Kill() }()
-		g.Eventually(out.String, testTimeout).Should(ContainSubstring(`"msg":"Serving"`))
-		found := regexp.MustCompile(`"address":"([^"]+)","adminAddress":"([^"]+)"`).FindStringSubmatch(out.String())
-		g.Expect(found).NotTo(BeEmpty(), out.String())
-		address, admin := "http://"+found[1], "http://"+found[2]
-
+		_, _, address, admin := proxying(t, g, behind.URL, "-requests-per-minute", "1", "-deny-tool", "delete_*")
 		code, header := send(g, address, message, "", "")
 		g.Expect(code).To(Equal(http.StatusOK))
 		g.Expect(header.Get("Content-Type")).To(Equal(contentType))

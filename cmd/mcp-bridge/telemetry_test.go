@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -60,17 +59,11 @@ func auditedProxy(t *testing.T, g *WithT, flags ...string) (cmd *exec.Cmd, lines
 		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
 	}))
 	t.Cleanup(behind.Close)
-	at, err := url.Parse(behind.URL)
-	g.Expect(err).NotTo(HaveOccurred())
-	cmd, out := program(t, append([]string{"proxy", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-server-port", at.Port(), "-audit", "Digest"}, flags...)...)
+	cmd, out := proxyOf(t, g, behind.URL, append([]string{"-audit", "Digest"}, flags...)...)
 	lines = &output{}
 	cmd.Stdout = lines
-	g.Expect(cmd.Start()).To(Succeed())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	g.Eventually(out.String, testTimeout).Should(ContainSubstring(`"msg":"Serving"`))
-	found := regexp.MustCompile(`"address":"([^"]+)","adminAddress":"([^"]+)"`).FindStringSubmatch(out.String())
-	g.Expect(found).NotTo(BeEmpty(), out.String())
-	return cmd, lines, "http://" + found[1], "http://" + found[2], served
+	address, admin = startProxy(t, g, cmd, out)
+	return cmd, lines, address, admin, served
 }
 
 func callOf(address, tool string) (int, error) {

@@ -1,9 +1,7 @@
 package callpolicy
 
 import (
-	"context"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +10,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/pipetest"
 )
 
 func recorder() *httptest.ResponseRecorder { return httptest.NewRecorder() }
@@ -22,40 +22,12 @@ func message(body string) *http.Request {
 	return r
 }
 
-// pipes is a network within a bubble, where a timeout expires only when nothing else can happen.
-type pipes chan net.Conn
-
-// Accept implements net.Listener.
-func (p pipes) Accept() (net.Conn, error) {
-	conn, ok := <-p
-	if !ok {
-		return nil, net.ErrClosed
-	}
-	return conn, nil
-}
-
-// Close implements net.Listener.
-func (p pipes) Close() error {
-	close(p)
-	return nil
-}
-
-// Addr implements net.Listener.
-func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
-
-// dial is for [http.Transport].
-func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
-	client, server := net.Pipe()
-	p <- server
-	return client, nil
-}
-
 // inBubble runs a test in a bubble, with a server behind a policy that has a timeout.
 func inBubble(t *testing.T, server http.HandlerFunc, test func(*fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		network := make(pipes)
-		transport := &http.Transport{DialContext: network.dial}
+		network := pipetest.Listen()
+		transport := &http.Transport{DialContext: network.Dial}
 		f := &fixture{WithT: NewWithT(t), url: "http://front.test", client: transport}
 		front := &http.Server{Handler: f.protected(Options{CallTimeout: 50 * time.Millisecond}, server)}
 		go func() { _ = front.Serve(network) }()

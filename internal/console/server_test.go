@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -20,6 +19,8 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+
+	"github.com/fixpoint-dev/fixpoint/internal/pipetest"
 )
 
 // fixture is a console in front of a fake API server.
@@ -221,36 +222,10 @@ func TestAnswersForbidFramesScriptsAndCaches(t *testing.T) {
 	f.Expect(listed.Paths).To(HaveKey("/watch"))
 }
 
-// pipes listens for connections in memory, which a test with a fake clock needs.
-type pipes chan net.Conn
-
-// Accept implements [net.Listener].
-func (p pipes) Accept() (net.Conn, error) {
-	if connection, ok := <-p; ok {
-		return connection, nil
-	}
-	return nil, net.ErrClosed
-}
-
-// Close implements [net.Listener].
-func (p pipes) Close() error {
-	close(p)
-	return nil
-}
-
-// Addr implements [net.Listener].
-func (p pipes) Addr() net.Addr { return &net.IPAddr{} }
-
-func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
-	client, server := net.Pipe()
-	p <- server
-	return client, nil
-}
-
 // servePipes serves a console until it is ended, which has to succeed.
-func servePipes(t *testing.T) (f *fixture, listener pipes, end func()) {
+func servePipes(t *testing.T) (f *fixture, listener *pipetest.Listener, end func()) {
 	t.Helper()
-	f, listener = &fixture{Gomega: NewWithT(t), t: t}, make(pipes)
+	f, listener = &fixture{Gomega: NewWithT(t), t: t}, pipetest.Listen()
 	var err error
 	f.Server, err = New(Options{Config: &rest.Config{}, Mode: ModeToken, Hosts: []string{"localhost"}, Log: logr.Discard()})
 	f.Expect(err).NotTo(HaveOccurred())
@@ -268,7 +243,7 @@ func servePipes(t *testing.T) (f *fixture, listener pipes, end func()) {
 func TestEndsAlthoughAConnectionHasNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, listener, end := servePipes(t)
-		browser, err := listener.dial(t.Context(), "", "")
+		browser, err := listener.Dial(t.Context(), "", "")
 		f.Expect(err).NotTo(HaveOccurred())
 		synctest.Wait() // the server has accepted it
 		end()
@@ -291,7 +266,7 @@ func TestEventsAreSentAtOnce(t *testing.T) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/watch?view=summary&kinds=appservices", nil)
 		f.Expect(err).NotTo(HaveOccurred())
 		request.Header.Set(asJane, "Bearer token-of-jane")
-		response, err := (&http.Transport{DialContext: listener.dial}).RoundTrip(request)
+		response, err := (&http.Transport{DialContext: listener.Dial}).RoundTrip(request)
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(response.Uncompressed).To(BeTrue())
 		s := &reader{Scanner: bufio.NewScanner(response.Body)}

@@ -16,6 +16,8 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/fixpoint-dev/fixpoint/internal/pipetest"
 )
 
 // testTimeout is for a busy machine and the race detector.
@@ -52,43 +54,17 @@ func serve(t *testing.T, handler http.Handler) *httptest.Server {
 	return server
 }
 
-// pipes is a network within a bubble, where timeouts expire only when nothing else can happen. A goroutine that a test
-// leaves in its bubble fails it.
-type pipes chan net.Conn
-
-// Accept implements net.Listener.
-func (p pipes) Accept() (net.Conn, error) {
-	conn, ok := <-p
-	if !ok {
-		return nil, net.ErrClosed
-	}
-	return conn, nil
-}
-
-// Close implements net.Listener.
-func (p pipes) Close() error {
-	close(p)
-	return nil
-}
-
-// Addr implements net.Listener.
-func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
-
 // bubbled is the URL of a server in a bubble.
 const bubbled = "http://web.default.svc"
 
-// serveInBubble serves a handler in a bubble, and returns what dials it.
+// serveInBubble serves a handler in a bubble, and returns what dials it. A goroutine that a test leaves in its bubble fails it.
 func serveInBubble(t *testing.T, handler http.Handler) (dial func(context.Context, string, string) (net.Conn, error)) {
 	t.Helper()
-	network := make(pipes)
+	network := pipetest.Listen()
 	server := &http.Server{Handler: handler}
 	go func() { _ = server.Serve(network) }()
 	t.Cleanup(func() { _ = server.Close() })
-	return func(context.Context, string, string) (net.Conn, error) {
-		near, far := net.Pipe()
-		network <- far
-		return near, nil
-	}
+	return network.Dial
 }
 
 func newProber(t *testing.T, options Options) *Prober {

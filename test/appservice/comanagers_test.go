@@ -181,7 +181,7 @@ func TestResyncWritesNothing(t *testing.T) {
 	for _, name := range names {
 		w.ready(name)
 		w.scalesNoMore(name)
-		w.complete(name)
+		w.AtRest(name)
 	}
 
 	mark := w.Settled()
@@ -190,5 +190,5 @@ func TestResyncWritesNothing(t *testing.T) {
 	}
 
 	requests := w.Requests(mark)
-	w.Expect(requests.Where(isNoWatch)).To(BeEmpty(), "requests of a manager that has nothing to do")
+	w.Expect(requests.WithoutWatches()).To(BeEmpty(), "requests of a manager that has nothing to do")
 }

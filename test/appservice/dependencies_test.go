@@ -54,7 +54,7 @@ func TestDependenciesOfARunningAppServiceReplaceNoPods(t *testing.T) {
 	w.createSecret("db", map[string]string{"password": "1"})
 	w.createReady("web", passwordFrom("db", false))
 	pods := w.deployment("web").Generation
-	w.complete("web")
+	w.AtRest("web")
 	mark := w.Settled()
 
 	// A change of the data has no effect, as documented.

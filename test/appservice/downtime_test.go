@@ -7,8 +7,6 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
@@ -35,29 +33,6 @@ func (w *fixture) versions(names []string) map[string]string {
 	return versions
 }
 
-// complete waits until the controllers of Kubernetes have done, and said in the status, all that there is to do for the
-// children of an AppService. Nothing but the manager writes them from then on, autoscalers aside.
-func (w *fixture) complete(name string) {
-	w.T.Helper()
-	harness.Eventually(w, name, &appsv1.Deployment{}, func(g Gomega, d *appsv1.Deployment) {
-		g.Expect(d.Status.ObservedGeneration).To(Equal(d.Generation))
-		for _, pods := range []int32{d.Status.Replicas, d.Status.UpdatedReplicas, d.Status.ReadyReplicas, d.Status.AvailableReplicas} {
-			g.Expect(pods).To(Equal(*d.Spec.Replicas))
-		}
-		g.Expect(ptr.Deref(d.Status.TerminatingReplicas, 0)).To(BeZero())
-	})
-	desired := *w.deployment(name).Spec.Replicas
-	w.Eventually(func(g Gomega) {
-		b := &policyv1.PodDisruptionBudget{}
-		if w.IsGone(name, b)() == nil {
-			return // it has none
-		}
-		g.Expect(b.Status.ObservedGeneration).To(Equal(b.Generation))
-		g.Expect(b.Status.ExpectedPods).To(Equal(desired))
-		g.Expect(b.Status.CurrentHealthy).To(Equal(desired))
-	}).Should(Succeed())
-}
-
 // TestManagerRestartWritesNothing is not parallel: its managers watch all namespaces, with all
 // controllers, as they do by default.
 func TestManagerRestartWritesNothing(t *testing.T) {
@@ -80,7 +55,7 @@ func TestManagerRestartWritesNothing(t *testing.T) {
 		if i >= 5 {
 			w.scalesNoMore(name)
 		}
-		w.complete(name)
+		w.AtRest(name)
 	}
 	w.Settled()
 	before := w.versions(names)

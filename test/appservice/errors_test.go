@@ -319,7 +319,7 @@ func TestUsesDefaultIngressClass(t *testing.T) {
 	// Then the Ingress gets it, and nobody takes it for drift.
 	w.ready("web")
 	w.Expect(harness.Read(w, "web", &networkingv1.Ingress{}).Spec.IngressClassName).To(HaveValue(Equal("default")))
-	w.complete("web")
+	w.AtRest("web")
 	mark := w.Settled()
 	w.checkedAfter("web", 1, func() {
 		harness.Update(w, "user", "web", &v1beta1.AppService{}, func(a *v1beta1.AppService) { a.Labels = map[string]string{"look": "again"} })

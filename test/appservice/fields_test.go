@@ -563,7 +563,7 @@ func TestAdoptsUnownedObjectsIfUnowned(t *testing.T) {
 	w.Expect(app.Status.Drifts).To(BeEmpty(), "fields of other managers have not drifted")
 
 	// And the adoption is complete: another reconcile writes nothing.
-	w.complete("web")
+	w.AtRest("web")
 	mark := w.Settled()
 	w.Stop(w.Managers[0])
 	m := w.startManager()

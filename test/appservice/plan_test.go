@@ -69,7 +69,7 @@ func TestPlanMatchesWhatTheManagerDoes(t *testing.T) {
 			given: "there are drifts, and an option is turned on",
 			setup: func() {
 				w.Scale("kubectl", w.deployment("web"), 5)
-				w.complete("web") // or its status would move while it is planned
+				w.AtRest("web") // or its status would move while it is planned
 				harness.Update(w, "kubectl-edit", "web", &corev1.ConfigMap{}, func(c *corev1.ConfigMap) { c.Data["A"] = "x" })
 				w.change("web", budget(&v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}))
 			},
@@ -119,7 +119,7 @@ func TestPlanMatchesWhatTheManagerDoes(t *testing.T) {
 			w.Eventually(w.IsGone("web", &v1beta1.AppService{})).Should(Succeed())
 		} else {
 			w.ready("web")
-			w.complete("web")
+			w.AtRest("web")
 			w.Settled()
 		}
 		w.Stop(m)

@@ -18,9 +18,6 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// isNoWatch leaves out the watches, which the API server ends from time to time.
-func isNoWatch(r cluster.Request) bool { return r.Verb != "watch" }
-
 // TestPrunesChildOfDisabledOption turns each option that adds a child off, and on again. Which child an option
 // adds is seen from an AppService that has this option only.
 func TestPrunesChildOfDisabledOption(t *testing.T) {

@@ -70,7 +70,7 @@ func TestUnrelatedChangesDoNotRollPods(t *testing.T) {
 
 	// and a label or an annotation of the AppService changes nothing at all.
 	harness.Eventually(w, "web", &v1beta1.AppService{}, func(g Gomega, a *v1beta1.AppService) { g.Expect(a.Status.Replicas).To(BeEquivalentTo(2)) })
-	w.complete("web") // its controller may be late to say how many pods there are
+	w.AtRest("web") // its controller may be late to say how many pods there are
 	mark := w.Settled()
 	deployment := w.deployment("web")
 	w.checkedAfter("web", 1, func() {

@@ -150,6 +150,11 @@ func (rs Requests) Verbs(verbs ...string) Requests {
 // Writes returns the mutating requests, including refused ones.
 func (rs Requests) Writes() Requests { return rs.Where(Request.IsWrite) }
 
+// WithoutWatches leaves out the watches, which the API server ends from time to time.
+func (rs Requests) WithoutWatches() Requests {
+	return rs.Where(func(r Request) bool { return r.Verb != "watch" })
+}
+
 // Succeeded returns the requests that the API server did not refuse.
 func (rs Requests) Succeeded() Requests {
 	return rs.Where(func(r Request) bool { return r.Code >= http.StatusOK && r.Code < http.StatusMultipleChoices })

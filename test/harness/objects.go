@@ -5,9 +5,12 @@ import (
 	"fmt"
 
 	"github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/test/record"
@@ -102,4 +105,29 @@ func clone[T client.Object](object T) T {
 		panic(fmt.Sprintf("the deep copy of a %T is of another type", object))
 	}
 	return copied
+}
+
+// AtRest waits until the controllers of Kubernetes have done, and said in the status, all that there is to do for the
+// Deployments of these names and their PodDisruptionBudgets, if any. Nothing but a manager changes their resource versions
+// from then on, autoscalers aside. [Env.Settled] waits for managers alone, so it comes after this.
+func (e *Env) AtRest(names ...string) {
+	e.T.Helper()
+	for _, name := range names {
+		deployment := Eventually(e, name, &appsv1.Deployment{}, func(g gomega.Gomega, d *appsv1.Deployment) {
+			g.Expect(d.Status.ObservedGeneration).To(gomega.Equal(d.Generation))
+			for _, pods := range []int32{d.Status.Replicas, d.Status.UpdatedReplicas, d.Status.ReadyReplicas, d.Status.AvailableReplicas} {
+				g.Expect(pods).To(gomega.Equal(*d.Spec.Replicas))
+			}
+			g.Expect(ptr.Deref(d.Status.TerminatingReplicas, 0)).To(gomega.BeZero())
+		})
+		e.Eventually(func(g gomega.Gomega) {
+			budget := &policyv1.PodDisruptionBudget{}
+			if e.IsGone(name, budget)() == nil {
+				return // it has none
+			}
+			g.Expect(budget.Status.ObservedGeneration).To(gomega.Equal(budget.Generation))
+			g.Expect(budget.Status.ExpectedPods).To(gomega.Equal(*deployment.Spec.Replicas))
+			g.Expect(budget.Status.CurrentHealthy).To(gomega.Equal(*deployment.Spec.Replicas))
+		}).Should(gomega.Succeed())
+	}
 }

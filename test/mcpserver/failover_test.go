@@ -45,7 +45,7 @@ func TestStandbyTakesOverProbing(t *testing.T) {
 			g.Expect(m.Status.Contract).NotTo(BeNil())
 		})
 	}
-	w.atRest(names...)
+	w.AtRest(names...)
 	w.Settled()
 	versions, mark := w.versions(names), w.Mark()
 

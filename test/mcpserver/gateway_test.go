@@ -117,7 +117,7 @@ func TestGatewayAPIIsNoticedWhenInstalledAndRemoved(t *testing.T) {
 	})
 
 	// When another manager starts, which finds it there, then nothing changes.
-	w.atRest("tools", "inside")
+	w.AtRest("tools", "inside")
 	w.Settled()
 	w.Stop(w.Managers[0])
 	versions, mark := w.versions([]string{"tools", "inside"}), w.Mark()

@@ -7,8 +7,6 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -36,7 +34,7 @@ func TestManagerRestartWritesNothing(t *testing.T) {
 	w.shows("failing", "ProtocolReady", "False ProtocolFailing", ContainSubstring("500"))
 	w.change("failing", seldom)
 	w.shows("failing", "ProtocolReady", "False ProtocolFailing", ContainSubstring("500"))
-	w.atRest(names...)
+	w.AtRest(names...)
 	w.Settled()
 	w.Stop(first)
 	versions, mark := w.versions(names), w.Mark()
@@ -71,32 +69,6 @@ func (w *fixture) versions(names []string) map[string]string {
 	return versions
 }
 
-// atRest waits until the controllers of Kubernetes have said all about the children of MCPServers, which changes their
-// resource versions, too. Settled waits for the manager alone, so it comes after this.
-func (w *fixture) atRest(names ...string) {
-	w.T.Helper()
-	for _, name := range names {
-		deployment := harness.Eventually(w, name, &appsv1.Deployment{}, func(g Gomega, d *appsv1.Deployment) {
-			g.Expect(d.Status.ObservedGeneration).To(Equal(d.Generation))
-			desired := *d.Spec.Replicas
-			g.Expect(d.Status).To(And(HaveField("Replicas", desired), HaveField("UpdatedReplicas", desired), HaveField("AvailableReplicas", desired)))
-		})
-		w.Eventually(func(g Gomega) {
-			budget := &policyv1.PodDisruptionBudget{}
-			err := api.Get(w.Ctx, w.Key(name), budget)
-			if apierrors.IsNotFound(err) {
-				return
-			}
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(budget.Status.ObservedGeneration).To(Equal(budget.Generation))
-			g.Expect(budget.Status).To(And(HaveField("ExpectedPods", *deployment.Spec.Replicas), HaveField("CurrentHealthy", *deployment.Spec.Replicas)))
-		}).Should(Succeed())
-	}
-}
-
-// isNoWatch leaves out the watches, which the API server ends from time to time.
-func isNoWatch(r cluster.Request) bool { return r.Verb != "watch" }
-
 func TestResyncSendsNoRequests(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
@@ -120,7 +92,7 @@ func TestResyncSendsNoRequests(t *testing.T) {
 	w.Checked("MCPServer", "full", "Deployment", 4)
 	w.Checked("MCPServer", "bridged", "Deployment", 4)
 
-	w.Expect(w.Requests(mark).Where(isNoWatch)).To(BeEmpty(), "at rest")
+	w.Expect(w.Requests(mark).WithoutWatches()).To(BeEmpty(), "at rest")
 }
 
 func TestKeepsFieldsOfOtherManagers(t *testing.T) {

@@ -188,10 +188,8 @@ func (c *column) observe(ctx context.Context, window time.Duration) (cluster.Req
 		return nil, 0, err
 	}
 	after, err := c.manager.ProcessorTime()
-	return requests.Where(isNoWatch), after - before, err
+	return requests.WithoutWatches(), after - before, err
 }
-
-func isNoWatch(r cluster.Request) bool { return r.Verb != "watch" }
 
 // restart measures the start of the manager over all AppServices.
 func (c *column) restart(ctx context.Context) error {

@@ -66,7 +66,7 @@ func (c *column) delete(ctx context.Context) error {
 	c.values[rowGoneChildren] = until(kindApp, kindConfig, kindService, kindDeployment)
 	c.values[rowGoneDeployments] = until(kindDeployment)
 	c.values[rowGoneProcessor] = (after - before).Seconds()
-	c.values[rowGoneRequests] = float64(len(c.deleted.Where(isNoWatch))) / float64(c.count)
+	c.values[rowGoneRequests] = float64(len(c.deleted.WithoutWatches())) / float64(c.count)
 	c.values[rowGoneWrites] = float64(len(c.deleted.Except(events).Writes())) / float64(c.count)
 	return nil
 }
