@@ -128,6 +128,8 @@ type target struct {
 	// suffice to find that nothing has changed.
 	tree         map[string]any
 	schemaFields string
+	// deduced is true if the API server may record other fields, because no schema is known for the kind.
+	deduced bool
 }
 
 // expect sets the fields to those that the API server has recorded.
@@ -204,7 +206,7 @@ func (a *Applier) complete(t *target) (err error) {
 	if t.fields != "" {
 		return nil
 	}
-	if t.schemaFields, err = a.schemas.fieldsOf(t.body("").Object); err != nil {
+	if t.schemaFields, t.deduced, err = a.schemas.fieldsOf(t.body("").Object); err != nil {
 		return fmt.Errorf("applying %s: %w", t.id, err)
 	}
 	t.expect(t.schemaFields)

@@ -166,7 +166,7 @@ func withStatus(b testing.TB, desired *appsv1ac.DeploymentApplyConfiguration) *a
 	if err != nil {
 		b.Fatal(err)
 	}
-	fields, err := applier.schemas.fieldsOf(tree)
+	fields, _, err := applier.schemas.fieldsOf(tree)
 	if err != nil {
 		b.Fatal(err)
 	}

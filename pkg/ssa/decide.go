@@ -2,6 +2,9 @@ package ssa
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -80,6 +83,9 @@ func (d Decision) Writes() bool {
 // request is malformed. For a compact object that is not as desired, it fails with an error for which [IsStale] is
 // true: read the object past the cache and decide again.
 func (a *Applier) Decide(req Request) (Decision, error) {
+	if live := reflect.ValueOf(req.Live); live.Kind() == reflect.Pointer && live.IsNil() {
+		req.Live = nil // a nil *appsv1.Deployment is no nil interface
+	}
 	t, err := a.prepare(req.Desired, req.Owner, "")
 	if err != nil {
 		return Decision{}, err
@@ -174,6 +180,10 @@ func decide(e evidence, req Request) (Decision, error) {
 		d.Action = ActionAdopt
 		return d, nil
 	}
+	if e.target.deduced && e.entry != nil && req.Drift == ReportDrift {
+		return d, &Error{Reason: ReasonInvalid, Object: e.target.id.String(), Message: "drift cannot be reported without the schema of " + e.target.id.gvk.Kind +
+			": give it in Options.TypeConverters, or correct drift"}
+	}
 	d.decideDrift()
 	return d, nil
 }
@@ -200,11 +210,23 @@ func (d *Decision) decideDrift() {
 			d.reclaim = dropped.RecursiveDifference(pathSet(parseFieldPaths(d.Request.HandOver)...))
 		}
 	case len(lost) > 0:
-		d.leave, d.Left = lost, true
-		d.Action = ActionUpdate
-		if configIsApplied(e) && ownsRecord(e) {
-			d.Action = ActionReport
-		}
+		d.report(lost)
+	}
+}
+
+// report leaves lost fields to who took them, but not the reference to the owner: nothing would delete the object with it.
+func (d *Decision) report(lost []fieldPath) {
+	e, owner := d.evidence, makeFieldPath("metadata", "ownerReferences").String()
+	isOwner := func(path string) bool { return strings.HasPrefix(path, owner) }
+	d.leave = slices.DeleteFunc(slices.Clone(lost), func(path fieldPath) bool { return isOwner(path.String()) })
+	if len(d.leave) == 0 {
+		return
+	}
+	isWhole := len(d.leave) == len(lost) && configIsApplied(e) && ownsRecord(e)
+	d.Left, d.Action = true, ActionUpdate
+	d.Drifts = slices.DeleteFunc(d.Drifts, func(drift Drift) bool { return isOwner(drift.Path) })
+	if isWhole {
+		d.Action = ActionReport
 	}
 }
 
@@ -230,6 +252,8 @@ func lostFields(e evidence) (lost []fieldPath, dropped *fieldSet) {
 	record := pathSet(e.target.recordPath())
 	switch {
 	case !known && e.entry == nil: // it was never applied
+		return nil, &fieldSet{}
+	case e.target.deduced && e.entry != nil: // what the server records is not known yet, so neither is what is missing
 		return nil, &fieldSet{}
 	case !known: // a desired field that another manager holds is drift, and one that none holds is new
 		taken := e.expected.Difference(e.held).Intersection(e.managed.except(e.target.entry()).fields())

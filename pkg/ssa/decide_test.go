@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,6 +143,62 @@ func appliedThenEdited(t *testing.T, test decideTest) (*Applier, client.Object, 
 		live.ManagedFields = nil
 	}
 	return newBenchApplier(t, server), live, owner
+}
+
+// Without the reference to its owner, nothing would delete the object: it is restored, and another drift is left.
+func TestReportRestoresTheReferenceToTheOwner(t *testing.T) {
+	orphan := func(c *corev1.ConfigMap) { c.OwnerReferences = nil }
+	for name, test := range map[string]struct {
+		edit   func(*corev1.ConfigMap)
+		action Action
+		leave  []string
+		drifts []string
+	}{
+		"alone": {edit: orphan, action: ActionCorrect, drifts: []string{`.metadata.ownerReferences[uid="o"]`}},
+		"and another drift": {
+			edit:   func(c *corev1.ConfigMap) { orphan(c); c.Data["a"] = "9" },
+			action: ActionUpdate, leave: []string{".data.a"}, drifts: []string{".data.a"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			applier, live, owner := appliedThenEdited(t, decideTest{edit: test.edit})
+
+			d, err := applier.Decide(Request{Desired: data("a", "1", "b", "1"), Live: live, Owner: owner, Drift: ReportDrift})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(d.Action).To(Equal(test.action))
+			g.Expect(pathTexts(d.leave)).To(ConsistOf(test.leave))
+			g.Expect(d.Left).To(Equal(len(test.leave) > 0))
+			var drifted []string
+			for _, drift := range d.Drifts {
+				drifted = append(drifted, drift.Path)
+			}
+			g.Expect(drifted).To(Equal(test.drifts))
+
+			result, err := applier.Execute(t.Context(), d)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(metav1.IsControlledBy(result.Live, &metav1.ObjectMeta{UID: owner.UID})).To(BeTrue())
+		})
+	}
+}
+
+func TestDecideOfANilPointerCreates(t *testing.T) {
+	g := NewWithT(t)
+	var live *corev1.ConfigMap
+	d, err := newBenchApplier(t, newServer()).Decide(Request{Desired: data("a", "1"), Live: live, Owner: ownedBy("o")})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(d.Action).To(Equal(ActionCreate))
+}
+
+func TestDriftOfManagedFieldsQuotesNoneOfThem(t *testing.T) {
+	g := NewWithT(t)
+	applier, live, owner := appliedThenEdited(t, decideTest{edit: func(c *corev1.ConfigMap) { c.Data["a"] = "9" }})
+	live.SetManagedFields(slices.DeleteFunc(live.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Manager == benchManager }))
+
+	d, err := applier.Decide(Request{Desired: data("a", "2"), Live: live, Owner: owner})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(fmt.Sprint(d.Drifts)).To(Equal("[an unknown field manager removed .metadata.managedFields]"))
 }
 
 func TestDecideRedactsDrifts(t *testing.T) {

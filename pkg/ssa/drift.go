@@ -64,7 +64,7 @@ func describeDrift(e evidence, lost []fieldPath) (differ []fieldPath, drifts []D
 		if wanted {
 			drift.Desired = compact(want, secret)
 		}
-		if found {
+		if found && !path.Equals(managedFieldsPath) { // entries of others, with times
 			drift.Actual = compact(have, secret)
 		}
 		differ, drifts = append(differ, path), append(drifts, drift)

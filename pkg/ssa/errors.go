@@ -181,8 +181,10 @@ func (f failure) denial() string { return shorten(after(f.message, "is forbidden
 
 func (f failure) unavailability() string {
 	if webhook := webhookFailure.FindString(f.message); webhook != "" {
-		// What lies between names addresses and ports, which change from try to try.
-		return "an admission webhook did not respond: " + webhook + f.message[strings.LastIndex(f.message, ": "):]
+		// What lies between names addresses and ports, which change from try to try, as does the time at the end of an
+		// error of a certificate.
+		message, _, _ := strings.Cut(f.message, ": current time ")
+		return "an admission webhook did not respond: " + webhook + message[strings.LastIndex(message, ": "):]
 	}
 	return "the API server did not accept the request; retrying"
 }

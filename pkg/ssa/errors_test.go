@@ -185,6 +185,10 @@ func TestClassify(t *testing.T) {
 			err:    apierrors.NewInternalError(fmt.Errorf(`failed calling webhook "w.example.com": failed to call webhook: Post "https://w.shop.svc:443/v?timeout=10s": read tcp 10.0.0.1:51234->10.0.0.2:443: connection reset by peer`)),
 			reason: ReasonAPIUnavailable, transient: true, message: `an admission webhook did not respond: failed calling webhook "w.example.com": connection reset by peer`,
 		},
+		"a webhook whose certificate has expired": {
+			err:    apierrors.NewInternalError(fmt.Errorf(`failed calling webhook "w.example.com": failed to call webhook: Post "https://w.shop.svc:443/v?timeout=10s": tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time 2026-01-02T03:04:05Z is after 2026-01-01T00:00:00Z`)),
+			reason: ReasonAPIUnavailable, transient: true, message: `an admission webhook did not respond: failed calling webhook "w.example.com": certificate has expired or is not yet valid`,
+		},
 		"an API server that does not listen": {
 			err:    &url.Error{Op: "Patch", URL: "https://127.0.0.1:6443", Err: syscall.ECONNREFUSED},
 			reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",

@@ -10,24 +10,17 @@ import (
 )
 
 // EnsureFinalizer adds the finalizer to live, by an apply that holds the finalizers of the field manager and nothing
-// else, and returns the object as it is then. It sends nothing if the finalizer exists, whoever added it, unless the
-// field manager holds fields in another version of the API: those move to this version, so that no write has to convert
-// them. It is for objects of which the Applier applies nothing but finalizers and status.
+// else, and returns the object as it is then. It sends nothing if the finalizer exists, whoever added it. It is for
+// objects of which the Applier applies nothing but finalizers and status.
 func (a *Applier) EnsureFinalizer(ctx context.Context, live client.Object, finalizer string) (client.Object, error) {
+	if slices.Contains(live.GetFinalizers(), finalizer) {
+		return live, nil
+	}
 	id, err := a.identify(live)
 	if err != nil {
 		return nil, err
 	}
-	exists, entry := slices.Contains(live.GetFinalizers(), finalizer), appliedEntry(live, a.manager, "")
-	if exists && (entry == nil || entry.APIVersion == id.apiVersion()) {
-		return live, nil
-	}
-	return a.applyFinalizers(ctx, id, live, func(held []string) []string {
-		if exists {
-			return held
-		}
-		return append(held, finalizer)
-	})
+	return a.applyFinalizers(ctx, id, live, func(held []string) []string { return append(held, finalizer) })
 }
 
 // RemoveFinalizer removes the finalizer from live, whoever added it: another manager holds the finalizers of a restored

@@ -209,7 +209,7 @@ func (a *Applier) attribute(e evidence) (managedFields, error) {
 	tree := maps.Clone(e.liveTree)
 	delete(tree, statusSubresource)
 	tree["apiVersion"], tree["kind"] = e.target.id.apiVersion(), e.target.id.gvk.Kind
-	fields, err := a.schemas.fieldsOf(tree)
+	fields, _, err := a.schemas.fieldsOf(tree)
 	if err != nil {
 		return managedFields{}, fmt.Errorf("attributing the fields of %s: %w", e.target.id, err)
 	}

@@ -30,10 +30,11 @@ func newSchemas(scheme *runtime.Scheme, builders []func(*runtime.Scheme) managed
 	return append(s, kubernetesTypes, managedfields.NewDeducedTypeConverter)
 }
 
-// fieldsOf computes the FieldsV1 that the API server records for an apply of this document.
-func (s schemas) fieldsOf(tree map[string]any) (string, error) {
+// fieldsOf computes the FieldsV1 that the API server records for an apply of this document. deduced is true if no schema
+// knows the kind: a server that has one records other fields.
+func (s schemas) fieldsOf(tree map[string]any) (fields string, deduced bool, err error) {
 	var problem error
-	for _, converter := range s {
+	for i, converter := range s {
 		typed, err := converter().ObjectToTyped(&unstructured.Unstructured{Object: tree})
 		if err != nil {
 			problem = err
@@ -41,19 +42,20 @@ func (s schemas) fieldsOf(tree map[string]any) (string, error) {
 		}
 		set, err := typed.ToFieldSet()
 		if err != nil {
-			return "", fmt.Errorf("computing the field set: %w", err)
+			return "", false, fmt.Errorf("computing the field set: %w", err)
 		}
 		raw, err := set.ToJSON()
 		if err != nil {
-			return "", fmt.Errorf("serializing the field set: %w", err)
+			return "", false, fmt.Errorf("serializing the field set: %w", err)
 		}
 		parsed, err := parseFields(raw)
 		if err != nil {
-			return "", err
+			return "", false, err
 		}
-		return fieldsJSON(parsed.Difference(serverOwned))
+		fields, err := fieldsJSON(parsed.Difference(serverOwned))
+		return fields, i == len(s)-1, err
 	}
-	return "", fmt.Errorf("typing the configuration: %w", problem)
+	return "", false, fmt.Errorf("typing the configuration: %w", problem)
 }
 
 // fieldsAtEnd counts the last elements of the path that are fields of structs, by the Go type of the object.
