@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -65,7 +66,8 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	// Ready says when the child counts as ready, if that takes more than Health: what earlier phases
 	// observed, or a read that explains why it is not, which it should avoid where all is well. Optional.
 	Ready func(ctx context.Context, scope S, live L) Verdict
-	// Observed hands the live child to the phases that follow, through the scope. Optional.
+	// Observed hands the live child to the phases that follow, through the scope. It may be the object of the cache: only
+	// read it. Optional.
 	Observed func(scope S, live L)
 	// Prune says when the child is deleted once Desired is nil.
 	Prune PruneOrder
@@ -122,14 +124,16 @@ func (c Child[S, C, L]) nameIn(p Reconcile[S]) string {
 type Children[S any, C ssa.Configuration, L client.Object] struct {
 	// Name of the phase, such as Volumes.
 	Name string
-	// Desired are the members, told apart by their names. None means that the phase is not configured.
+	// Desired are the members, told apart by their names. None means that the phase is not configured. It must fail as
+	// long as it cannot know them: other phases with children of this kind ask it too, before this phase runs, and delete
+	// what it does not name.
 	Desired func(scope S) ([]C, error)
 	// ChildNamespace is the namespace of all members, as in [Child].
 	ChildNamespace func(scope S) string
 	// Health and Ready judge a member, as in [Child]. Optional.
 	Health func(live L) Verdict
 	Ready  func(ctx context.Context, scope S, live L) Verdict
-	// Observed hands the live members to the phases that follow. Optional.
+	// Observed hands the live members to the phases that follow, as in [Child]. Optional.
 	Observed func(scope S, live []L)
 	// Propagation of a member's deletion, as in [Child].
 	Propagation metav1.DeletionPropagation
@@ -566,7 +570,7 @@ func (m *Children[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) 
 	}
 	list := m.newList()
 	if err := p.Cluster.Uncached.List(ctx, list, client.InNamespace(m.namespaceIn(p))); err != nil {
-		if meta.IsNoMatchError(err) {
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) { // of a kind that is not served, or not any more
 			return nil, nil
 		}
 		return nil, fmt.Errorf("listing %s objects: %w", m.kind.Kind, err)

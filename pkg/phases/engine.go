@@ -133,6 +133,7 @@ func (e *Engine[O, S]) walk(ctx context.Context, object O, x executor) (*walk[S]
 			w := e.newWalk(object, x)
 			w.observeFrom(ctx, 0)
 			w.fail("adding the finalizer", err)
+			w.changes = w.executor.changes
 			return w, object
 		}
 		// The cache may have shown neither the finalizer, nor the deletion, nor the suspension.
@@ -393,10 +394,11 @@ func verdictOf(err error) Verdict {
 	if !errors.As(err, &reasoner) {
 		return Wait(ReasonFailed, withoutVolatile(err.Error()), 0)
 	}
+	message := withoutVolatile(reasoner.Error()) // it may quote what a webhook says
 	if reasoner.Permanent() {
-		return Stalled(reasoner.ConditionReason(), reasoner.Error())
+		return Stalled(reasoner.ConditionReason(), message)
 	}
-	return Wait(reasoner.ConditionReason(), reasoner.Error(), 0)
+	return Wait(reasoner.ConditionReason(), message, 0)
 }
 
 // acceptable sees to it that the API server accepts the condition that is made of a verdict.

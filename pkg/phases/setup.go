@@ -75,7 +75,8 @@ type SetupOptions struct {
 
 // SetupWithManager adds a controller for the engine to a manager, with everything that the list of
 // phases needs: indexes, watches, predicates and backoff. Children of a kind that the cluster does not
-// serve are not watched.
+// serve are not watched. If the cluster serves the kind later, restart the manager, or watch it with
+// [SetupOptions.WatchChild].
 func (e *Engine[O, S]) SetupWithManager(mgr ctrl.Manager, o SetupOptions) error {
 	var reconciler reconcile.Reconciler = e
 	if o.Wrap != nil {

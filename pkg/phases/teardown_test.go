@@ -8,6 +8,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -446,6 +447,34 @@ func TestKindThatIsNotServedBlocksNothing(t *testing.T) {
 	// When it is deleted, it is deleted
 	cluster.deleteMachine()
 	h.settle(t)
+	g.Expect(cluster.machine()).To(BeNil())
+}
+
+// noDisks is a reader of a cluster in which the definition of Disks was deleted after the client had found it.
+type noDisks struct{ reader }
+
+func (n noDisks) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	if _, ok := into.(*DiskList); ok {
+		return apierrors.NewNotFound(schema.GroupResource{Group: machineGroup.Group, Resource: "disks"}, "")
+	}
+	return n.reader.List(ctx, into, options...)
+}
+
+func TestKindThatIsNotServedAnyMoreBlocksNoTeardown(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Machine with a set of Disks
+	cluster := newFakeCluster()
+	h := newHarness(cluster, disksOf("Volumes"))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Volumes": "a"}})
+	h.settle(t)
+	g.Expect(h.states()).To(ContainElement("VolumesReady=True/Ready"))
+
+	// When their kind is served no more, and the Machine is deleted
+	h.dependencies.Uncached = noDisks{reader{fakeCluster: cluster}}
+	cluster.deleteMachine()
+	h.settle(t)
+
+	// Then it is deleted
 	g.Expect(cluster.machine()).To(BeNil())
 }
 

@@ -90,14 +90,14 @@ func (h *childHandler) Update(ctx context.Context, e event.UpdateEvent, queue wo
 	}
 }
 
-// Delete enqueues the owner; and if the object was unmanaged and had the name of a child, the object of
-// that name, which may wait for it to be free.
+// Delete enqueues the owner; and if the object had the name of the child of another object, that one, which may
+// wait for the name to be free.
 func (h *childHandler) Delete(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	h.EventHandler.Delete(ctx, e, childQueue{queue, 0})
 	h.enqueueNamesake(e.Object, queue)
 }
 
-// enqueueNamesake enqueues the object whose child would have the name of one that is unmanaged.
+// enqueueNamesake enqueues the object whose child would have the name of one that it does not control.
 func (h *childHandler) enqueueNamesake(object client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	if !h.ownersName || h.isManaged(object) {
 		return
@@ -118,7 +118,7 @@ func controllerOf(object client.Object) types.UID {
 
 func (h *childHandler) isManaged(object client.Object) bool {
 	controller := metav1.GetControllerOfNoCopy(object)
-	if controller == nil {
+	if controller == nil || controller.Name != object.GetName() {
 		return false
 	}
 	return schema.FromAPIVersionAndKind(controller.APIVersion, controller.Kind).GroupKind() == h.owner
