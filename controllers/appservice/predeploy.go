@@ -249,9 +249,7 @@ func createJob(ctx context.Context, p phases.Reconcile[*scope]) (phases.Next, er
 	if err := s.uncached.List(ctx, &pods, client.InNamespace(s.app.Namespace), client.MatchingLabels(hookLabels(s.app))); err != nil {
 		return nil, fmt.Errorf("listing the pods of earlier Jobs: %w", err)
 	}
-	isRunning := func(pod corev1.Pod) bool {
-		return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-	}
+	isRunning := func(pod corev1.Pod) bool { return !workload.HasEnded(&pod) }
 	if i := slices.IndexFunc(pods.Items, isRunning); i >= 0 {
 		return phases.Wait(v1beta1.ReasonProgressing, "waiting for Pod "+pods.Items[i].Name+" of a deleted Job to end", podsEndInterval), nil
 	}
@@ -331,9 +329,16 @@ func hookVersion(app *v1beta1.AppService) string {
 	return hex.EncodeToString(sum[:length])
 }
 
+// jobName shortens a long name, and tells it by a digest from others with the same beginning.
 func jobName(app *v1beta1.AppService) string {
-	prefix := app.Name[:min(len(app.Name), maxJobPrefix)]
-	return strings.TrimRight(prefix, "-") + "-" + hookVersion(app)
+	prefix := app.Name
+	if len(prefix) > maxJobPrefix {
+		const length = 4 // bytes
+		sum := sha256.Sum256([]byte(app.Name))
+		digest := hex.EncodeToString(sum[:length])
+		prefix = strings.TrimRight(prefix[:maxJobPrefix-len(digest)-1], "-") + "-" + digest
+	}
+	return prefix + "-" + hookVersion(app)
 }
 
 func versionOf(job *batchv1.Job) string { return job.Name[strings.LastIndex(job.Name, "-")+1:] }

@@ -181,12 +181,17 @@ func TestJobIsCheckedAsThePods(t *testing.T) {
 func TestJobNameIsALabelValue(t *testing.T) {
 	g := NewWithT(t)
 	app := webApp(withHook())
-	app.Name = "a" + strings.Repeat("b", 49) + "-" + strings.Repeat("c", 6)
-	g.Expect(jobName(app)).To(Equal("a" + strings.Repeat("b", 49) + "-c-" + hookVersion(app)))
-	app.Name = "a" + strings.Repeat("b", 50) + "-" + strings.Repeat("c", 5)
-	g.Expect(jobName(app)).To(Equal("a" + strings.Repeat("b", 50) + "-" + hookVersion(app)))
-	g.Expect(len(jobName(app))).To(BeNumerically("<=", 63))
-	g.Expect(versionOf(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: jobName(app)}})).To(Equal(hookVersion(app)))
+	app.Name = strings.Repeat("b", 52)
+	g.Expect(jobName(app)).To(Equal(app.Name + "-" + hookVersion(app)))
+	names := map[string]bool{}
+	for _, name := range []string{strings.Repeat("b", 53), strings.Repeat("b", 57), strings.Repeat("b", 42) + "-" + strings.Repeat("c", 14)} {
+		app.Name = name
+		names[jobName(app)] = true
+		g.Expect(jobName(app)).To(MatchRegexp("^b{42,43}-[0-9a-f]{8}-" + hookVersion(app) + "$"))
+		g.Expect(len(jobName(app))).To(BeNumerically("<=", 63))
+		g.Expect(versionOf(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: jobName(app)}})).To(Equal(hookVersion(app)))
+	}
+	g.Expect(names).To(HaveLen(3), "they have the same beginning")
 }
 
 func TestRememberKeepsTheVersionsThatWereUsedLast(t *testing.T) {

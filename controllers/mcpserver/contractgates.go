@@ -34,10 +34,12 @@ type contractDecision struct {
 	previous bool
 	// held is the number of running pods that take no traffic because of the gate.
 	held int
-	// unknown is true if the contract of some of these is not known, err is why, and unjudged is true if one of them was
-	// refused before: a manager that has just started has not probed it, or could not.
-	unknown, unjudged bool
-	err               *prober.Error
+	// unknown is true if the contract of some of these is not known, and err is why.
+	unknown bool
+	err     *prober.Error
+	// unjudged is true if a pod was refused and its contract is not known: a manager that has just started has not probed
+	// it, or could not.
+	unjudged bool
 }
 
 // decideContract decides which pods take traffic. approved is the digest that the user has approved, and recorded the one
@@ -104,14 +106,13 @@ func (d *contractDecision) addPending(contract *prober.Contract) {
 }
 
 func (d *contractDecision) addHeld(pod gatedPod, gate corev1.ConditionStatus) {
+	d.unjudged = d.unjudged || pod.contract == nil && pod.gate == corev1.ConditionFalse
 	if !pod.running || cmp.Or(gate, pod.gate) == corev1.ConditionTrue {
 		return
 	}
 	d.held++
-	if pod.contract != nil {
-		return
+	if pod.contract == nil {
+		d.unknown = true
+		d.err = cmp.Or(d.err, pod.err)
 	}
-	d.unknown = true
-	d.err = cmp.Or(d.err, pod.err)
-	d.unjudged = d.unjudged || pod.gate == corev1.ConditionFalse
 }

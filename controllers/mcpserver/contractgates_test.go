@@ -83,6 +83,8 @@ func TestGatesFollowContracts(t *testing.T) {
 		"after a restart, a pod that was refused does not answer": {
 			pods: []gatedPod{refusedAndUnreadable}, recorded: "1", gates: gates{unset},
 			want: contractDecision{held: 1, unknown: true, unjudged: true, err: refusedAndUnreadable.err}, decided: "1"},
+		"after a restart, a pod that was refused does not run": {
+			pods: []gatedPod{{gate: refused}}, recorded: "1", gates: gates{unset}, want: contractDecision{unjudged: true}, decided: "1"},
 		"after a restart, old pods may be those that are not known": {
 			pods: []gatedPod{offering("", opened), offering("2", opened)}, approved: "2", recorded: "1", gates: gates{unset, opened}, decided: "2"},
 		"the contract cannot be read": {

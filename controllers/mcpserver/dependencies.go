@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,9 +20,15 @@ var dependencies = phases.Step[*scope]{
 	Name:    "Dependencies",
 	Observe: observeDependencies,
 	Ensure: func(ctx context.Context, s *scope) (phases.Verdict, error) {
-		return nil, s.hashKey.Create(ctx)
+		if err := s.hashKey.Create(ctx); err != nil {
+			return nil, err
+		}
+		return phases.Wait(v1beta1.ReasonProgressing, "waiting for "+s.hashKey.String(), hashKeyInterval), nil
 	},
 }
+
+// hashKeyInterval is how soon the phase continues with a key that was just created.
+const hashKeyInterval = 50 * time.Millisecond
 
 func observeDependencies(ctx context.Context, s *scope) (phases.Observation, error) {
 	finding, err := s.references.Find(ctx, s.server.Namespace, referencesOf(s.server))

@@ -5,13 +5,33 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/references"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
 
 func named(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
+
+// The reconcile that creates the key waits: what follows has no hash yet.
+func TestKeyOfHashesIsWaitedFor(t *testing.T) {
+	g := NewWithT(t)
+	server := ssatest.NewServer(clientgoscheme.Scheme, ssatest.Options{})
+	applier, err := ssa.New(ssa.Options{Client: server, FieldManager: "fixpoint-test"})
+	g.Expect(err).NotTo(HaveOccurred())
+	s := &scope{server: tools(), readers: readers{hashKey: &references.Key{Namespace: "system", Reader: server, Applier: applier}}}
+
+	for range 2 { // another replica may have created it
+		verdict, err := dependencies.Ensure(t.Context(), s)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(outcomeOf(verdict)).To(Equal(outcome{"wait", "Progressing", "waiting for Secret system/hash-key.fixpoint.dev"}))
+		g.Expect(verdict.After()).To(Equal(hashKeyInterval))
+	}
+	g.Expect(s.hashKey.Read(t.Context())).NotTo(BeEmpty())
+}
 
 func TestReferencesOf(t *testing.T) {
 	type reference = references.Reference

@@ -101,12 +101,12 @@ func (s *scope) decideGates(ctx context.Context) phases.Next {
 		s.pinned.err = err
 		return nil
 	}
-	approved := approvedContract(s.server)
+	approved, recorded := approvedContract(s.server), recordedContract(s.server)
 	pods := make([]gatedPod, len(live))
 	for i := range live {
-		pods[i] = gatedPodOf(&live[i], offers, approved)
+		pods[i] = gatedPodOf(&live[i], offers, approved, recorded)
 	}
-	s.pinned.decision = decideContract(pods, approved, recordedContract(s.server))
+	s.pinned.decision = decideContract(pods, approved, recorded)
 	var changes []gateChange
 	for i, gate := range s.pinned.decision.gates {
 		if gate != "" && gate != pods[i].gate {
@@ -145,22 +145,35 @@ func (s *scope) offers(ctx context.Context) (map[string]prober.Offer, error) {
 		if err != nil {
 			continue
 		}
-		offers[host] = lessApproved(offers[host], offer, approvedContract(s.server))
+		offers[host] = lessApproved(offers[host], offer, approvedContract(s.server), recordedContract(s.server))
 	}
 	return offers, nil
 }
 
-// lessApproved is one of two contracts of a pod that has several addresses or ports: one that is not approved, if there is
-// one.
-func lessApproved(a, b prober.Offer, approved string) prober.Offer {
-	if a.Contract == nil || b.Contract != nil && a.Contract.Digest == approved {
-		return b
+// lessApproved is one of two contracts of a pod that has several addresses or ports: one that is neither approved nor
+// recorded, if there is one, or else the recorded one.
+func lessApproved(a, b prober.Offer, approved, recorded string) prober.Offer {
+	distance := func(offer prober.Offer) int {
+		switch {
+		case offer.Contract == nil:
+			return -1
+		case offer.Contract.Digest == approved:
+			return 0
+		case offer.Contract.Digest == recorded:
+			return 1
+		default:
+			return 2
+		}
 	}
-	return a
+	if distance(a) > distance(b) {
+		return a
+	}
+	return b
 }
 
-// gatedPods are the pods with the gate that are not terminating. They are read from the API server, because the cache
-// holds no pods, and a gate that was reset has to be found.
+// gatedPods are the pods with the gate that have not ended and are not terminating. They are read from the API server,
+// because the cache holds no pods, and a gate that was reset has to be found. An evicted pod keeps its gate, and nothing
+// can ask it for its contract.
 func (s *scope) gatedPods(ctx context.Context) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	if err := s.uncached.List(ctx, &list, client.InNamespace(s.server.Namespace), client.MatchingLabels(selectorOf(s.server))); err != nil {
@@ -168,13 +181,13 @@ func (s *scope) gatedPods(ctx context.Context) ([]corev1.Pod, error) {
 	}
 	isGate := func(gate corev1.PodReadinessGate) bool { return gate.ConditionType == v1beta1.PodConditionContract }
 	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool {
-		return pod.DeletionTimestamp != nil || !slices.ContainsFunc(pod.Spec.ReadinessGates, isGate)
+		return pod.DeletionTimestamp != nil || workload.HasEnded(&pod) || !slices.ContainsFunc(pod.Spec.ReadinessGates, isGate)
 	}), nil
 }
 
 // gatedPodOf finds the contract of a pod by its addresses in its status, which only a kubelet may write: others may write
 // EndpointSlices.
-func gatedPodOf(pod *corev1.Pod, offers map[string]prober.Offer, approved string) gatedPod {
+func gatedPodOf(pod *corev1.Pod, offers map[string]prober.Offer, approved, recorded string) gatedPod {
 	var gated gatedPod
 	var offer prober.Offer
 	if gate := podCondition(pod, v1beta1.PodConditionContract); gate != nil {
@@ -184,7 +197,7 @@ func gatedPodOf(pod *corev1.Pod, offers map[string]prober.Offer, approved string
 	gated.running = ready != nil && ready.Status == corev1.ConditionTrue
 	for _, ip := range pod.Status.PodIPs {
 		if at, ok := offers[ip.IP]; ok {
-			offer = lessApproved(offer, at, approved)
+			offer = lessApproved(offer, at, approved, recorded)
 		}
 	}
 	gated.contract, gated.err = offer.Contract, offer.Err
@@ -266,7 +279,7 @@ func contractVerdict(server *v1beta1.MCPServer, d contractDecision, isComplete, 
 	switch {
 	case d.pending != nil:
 		return phases.Wait(v1beta1.ReasonContractNotApproved, pendingMessage(server, d), 0).AsWarning()
-	case d.unjudged && d.err == nil && server.Status.PendingContract != nil:
+	case d.err == nil && isStillPending(server, d) && lastContractVerdict(server).Reason() == v1beta1.ReasonContractNotApproved:
 		return lastContractVerdict(server)
 	case d.err != nil:
 		return phases.Wait(v1beta1.ReasonContractPending, "the contract of pods cannot be read, so they take no traffic: "+d.err.Error()+"; "+remedy(d.err), 0).AsWarning()
@@ -357,6 +370,13 @@ func withHeldPods(s *scope, verdict phases.Verdict) phases.Verdict {
 		RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 }
 
+// isStillPending reports whether the contract of the status waits for approval although nothing is known of the pod that
+// offered it.
+func isStillPending(server *v1beta1.MCPServer, d contractDecision) bool {
+	before := server.Status.PendingContract
+	return d.pending == nil && d.unjudged && before != nil && before.Digest != d.approved
+}
+
 // pendingContract is the contract of the status that waits for approval; the previous one while that is not known.
 func (s *scope) pendingContract(now metav1.Time) *v1beta1.MCPServerPendingContract {
 	before := s.server.Status.PendingContract
@@ -365,7 +385,7 @@ func (s *scope) pendingContract(now metav1.Time) *v1beta1.MCPServerPendingContra
 		return nil
 	case s.pinned == nil, s.pinned.err != nil:
 		return before
-	case s.pinned.decision.pending == nil && s.pinned.decision.unjudged && before != nil && before.Digest != s.pinned.decision.approved:
+	case isStillPending(s.server, s.pinned.decision):
 		return before
 	case s.pinned.decision.pending == nil:
 		return nil

@@ -68,6 +68,17 @@ func TestContractVerdict(t *testing.T) {
 				"all pods offer the previous contract, and take traffic until others offer the approved one: roll out a server that offers it, or approve d1"}},
 		"after a restart of the manager": {one, "", &metav1.Condition{Type: v1beta1.ConditionContractReady, Reason: v1beta1.ReasonContractNotApproved, Message: "as before"},
 			contractDecision{approved: "d1", unknown: true, unjudged: true, held: 1}, true, false, outcome{"wait", "ContractNotApproved", "as before"}},
+		"after a restart of the manager, and the pod that was refused does not run": {
+			one, "", &metav1.Condition{Type: v1beta1.ConditionContractReady, Reason: v1beta1.ReasonContractNotApproved, Message: "as before"},
+			contractDecision{approved: "d1", unjudged: true}, true, false, outcome{"wait", "ContractNotApproved", "as before"}},
+		"approved during the restart": {
+			one, "d2", &metav1.Condition{Type: v1beta1.ConditionContractReady, Reason: v1beta1.ReasonContractNotApproved, Message: "as before"},
+			contractDecision{approved: "d2", unknown: true, unjudged: true, held: 1}, true, false,
+			outcome{"wait", "ContractPending", "waiting for the contract of the pods, which take no traffic until then; pods in the host network are not probed"}},
+		"blocked before a restart of the manager": {
+			one, "", &metav1.Condition{Type: v1beta1.ConditionContractReady, Reason: phases.ReasonBlocked, Message: "waiting for phase Dependencies"},
+			contractDecision{approved: "d1", unknown: true, unjudged: true, held: 1}, true, false,
+			outcome{"wait", "ContractPending", "waiting for the contract of the pods, which take no traffic until then; pods in the host network are not probed"}},
 		"not readable after a restart of the manager": {one, "", &metav1.Condition{Type: v1beta1.ConditionContractReady, Reason: v1beta1.ReasonContractNotApproved, Message: "as before"},
 			contractDecision{approved: "d1", unknown: true, unjudged: true, held: 1, err: &prober.Error{Kind: prober.Invalid}}, true, false,
 			outcome{"wait", "ContractPending", "the contract of pods cannot be read, so they take no traffic: " + (&prober.Error{Kind: prober.Invalid}).Error() +
@@ -275,9 +286,13 @@ func TestGateOfAPod(t *testing.T) {
 	g := NewWithT(t)
 	offers := map[string]prober.Offer{"10.0.0.1": {Contract: &prober.Contract{Digest: "d1"}}, "fd00::1": {Contract: &prober.Contract{Digest: "d2"}}}
 	pod := gatedPodAt("a", "10.0.0.1", corev1.ConditionTrue)
-	g.Expect(gatedPodOf(pod, offers, "d1").contract.Digest).To(Equal("d1"))
+	g.Expect(gatedPodOf(pod, offers, "d1", "").contract.Digest).To(Equal("d1"))
 	pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: "fd00::1"})
-	g.Expect(gatedPodOf(pod, offers, "d1").contract.Digest).To(Equal("d2"), "the one that is not approved")
+	g.Expect(gatedPodOf(pod, offers, "d1", "").contract.Digest).To(Equal("d2"), "the one that is not approved")
+	g.Expect(gatedPodOf(pod, offers, "", "d1").contract.Digest).To(Equal("d2"), "the one that is not recorded")
+	g.Expect(gatedPodOf(pod, offers, "d2", "d1").contract.Digest).To(Equal("d1"), "the one that counts only until it is replaced")
+	pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: "10.0.0.9"})
+	g.Expect(gatedPodOf(pod, offers, "d1", "").contract.Digest).To(Equal("d2"), "and not the address of which nothing is known")
 	g.Expect(asJSON(t, gateChange{pod, corev1.ConditionFalse}.configuration(earlier))).To(And(
 		ContainSubstring(`"type":"fixpoint.dev/contract","status":"False"`), ContainSubstring(`"reason":"NotApproved"`)))
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 // podAddress says whose address an address is.
@@ -65,7 +66,7 @@ func addressesOf(pods []corev1.Pod) map[string]podAddress {
 	of := map[string]podAddress{}
 	for i := range pods {
 		pod := &pods[i]
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		if workload.HasEnded(pod) {
 			continue // the address may be that of another pod by now
 		}
 		for _, ip := range pod.Status.PodIPs {

@@ -219,11 +219,12 @@ func (s *scope) readStoredContract(ctx context.Context, cluster *phases.Cluster)
 	if live != nil && metav1.IsControlledBy(live, s.server) {
 		data = live.Data
 	}
-	if next := nextStored(data, current, pending); len(next) > 0 {
-		s.storedContract = next
-		return nil, nil
+	next := nextStored(data, current, pending)
+	if len(next) == 0 && len(data) == 0 {
+		return phases.NotConfigured(), nil // Nothing is known yet, as after an upgrade.
 	}
-	return phases.NotConfigured(), nil // Nothing is known yet, as after an upgrade.
+	s.storedContract = next
+	return nil, nil
 }
 
 // existingContract is nil if the ConfigMap does not exist.

@@ -120,7 +120,9 @@ func TestStoredContractIsReadOnlyToChangeIt(t *testing.T) {
 		"deleted":                 {texts: map[string]string{"1": "one"}, want: current, reads: 1},
 		"deleted, and not probed": {reads: 1},
 		"a ConfigMap of a user":   {cached: &corev1.ConfigMap{Data: current}, live: &corev1.ConfigMap{Data: current}, texts: map[string]string{"1": "uno"}, want: map[string]string{"current.1": "uno"}, reads: 1},
-		"disabled":                {cached: compact(current), live: stored(current), disabled: true},
+		"pending before, and no more": {
+			cached: compact(map[string]string{"pending.2": "two"}), live: stored(map[string]string{"pending.2": "two"}), want: map[string]string{}, reads: 1},
+		"disabled": {cached: compact(current), live: stored(current), disabled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

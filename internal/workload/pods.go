@@ -66,7 +66,7 @@ func isStuck(now clock.PassiveClock, live *appsv1.Deployment, verdict phases.Ver
 func findPodProblem(pods []corev1.Pod, image string) string {
 	for i := range pods {
 		pod := &pods[i]
-		if pod.DeletionTimestamp != nil {
+		if pod.DeletionTimestamp != nil || HasEnded(pod) {
 			continue
 		}
 		if why := schedulingProblem(pod); why != "" {
@@ -79,6 +79,12 @@ func findPodProblem(pods []corev1.Pod, image string) string {
 		}
 	}
 	return ""
+}
+
+// HasEnded reports whether no container of a pod runs any more, as after an eviction. A ReplicaSet replaces such a pod and
+// does not delete it.
+func HasEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 func schedulingProblem(pod *corev1.Pod) string {

@@ -38,6 +38,7 @@ func TestFindPodProblem(t *testing.T) {
 		}
 	}
 	deleted := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
+	evicted := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
 	pulls := waiting("app", "shop:404", "ImagePullBackOff", `Back-off pulling image "shop:404"`)
 	running := corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
 	const cannotPull = "container app cannot pull image shop:404 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"
@@ -53,6 +54,7 @@ func TestFindPodProblem(t *testing.T) {
 		"the second pod":        {[]corev1.Pod{pod(container(running)), pod(container(pulls))}, cannotPull},
 		"the second container":  {[]corev1.Pod{pod(container(running), container(pulls))}, cannotPull},
 		"only terminating pods": {[]corev1.Pod{pod(deleted, container(pulls))}, ""},
+		"only evicted pods":     {[]corev1.Pod{pod(evicted, container(pulls))}, ""},
 		"an init container": {[]corev1.Pod{pod(initContainer(waiting("migrate", "m:1", "CrashLoopBackOff", "")), container(waiting("app", "shop:1", "PodInitializing", "")))},
 			"container migrate crashes; see kubectl logs --previous"},
 		"no node": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/3 nodes are available: 3 Insufficient cpu."))},
