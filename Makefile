@@ -308,7 +308,7 @@ bench-cost: ## Measure AppServices beside a textbook controller. ARGS="-n 100 -o
 	cd test && $(GO) run ./cmd/bench-cost $(ARGS) $(if $(WRITE),-write "$(abspath $(WRITE))")
 
 .PHONY: bench-scale
-bench-scale: ## Measure 10,000 AppServices, 2,000 MCPServers and 2,500 SecureStorages, which takes an hour. ARGS="-appservices 1000 -only=appservices" selects, SVG=file draws memory and latency.
+bench-scale: ## Measure 10,000 AppServices, 2,000 MCPServers and 2,500 SecureStorages, which takes half an hour or more. ARGS="-appservices 1000 -only=appservices" selects, SVG=file draws memory and latency.
 	cd test && $(GO) run ./cmd/bench-scale $(ARGS) $(if $(SVG),-svg "$(abspath $(SVG))") $(if $(WRITE),-write "$(abspath $(WRITE))")
 
 .PHONY: bench-mcpserver

@@ -143,7 +143,8 @@ type Scorer struct {
 	// Optional.
 	End time.Time
 	// Suites are directories below Root, of packages whose tests may notice what the tests of the package do not.
-	// They run for the survivors only, since they may need a cluster.
+	// They run for the survivors only, since they may need a cluster, and of those that reach a mutant only the
+	// quickest, until a minute is full.
 	Suites []string
 }
 
@@ -221,7 +222,7 @@ func (s Scorer) binaries(instrumented Instrumented) []*testBinary {
 	binaries := []*testBinary{{dir: instrumented.Dir, code: code, results: s.Results, memory: s.Memory}}
 	for _, suite := range s.Suites {
 		// Its memory is not bounded: the processes of a cluster reserve more address space than they use.
-		b := &testBinary{dir: filepath.Join(s.Root, suite), code: code}
+		b := &testBinary{dir: filepath.Join(s.Root, suite), code: code, longest: time.Minute}
 		if s.Results != "" {
 			b.results = strings.TrimSuffix(s.Results, ".json") + "-by-" + strings.ReplaceAll(suite, "/", "-") + ".json"
 		}
@@ -335,6 +336,9 @@ type testBinary struct {
 	// results is the file of the results so far. Optional.
 	results string
 	memory  int
+	// longest is how long the tests for one mutant may take; the quickest comes first, and runs in any case. Zero runs
+	// all that reach it.
+	longest time.Duration
 	flags   []string
 	tests   []testOf
 }
@@ -419,7 +423,10 @@ func (b *testBinary) detects(ctx context.Context, id int) (bool, error) {
 	const quick = 2 * time.Second
 	var batches [2][]string
 	var took [2]time.Duration
-	for _, t := range b.testsOf(id) {
+	for i, t := range b.testsOf(id) {
+		if i > 0 && b.longest > 0 && took[0]+took[1]+t.took > b.longest {
+			break
+		}
 		batch := 0
 		if took[0]+t.took > quick {
 			batch = 1

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -121,10 +122,15 @@ type tracker struct {
 	failure error
 }
 
-// watch observes all objects until ctx is done.
+// watch observes all changes from now on until ctx is done.
 func (t *tracker) watch(ctx context.Context) error {
 	for _, list := range []client.ObjectList{&v1beta1.AppServiceList{}, &appsv1.DeploymentList{}, &corev1.ServiceList{}} {
-		w, err := t.user.Watch(ctx, list, client.InNamespace(namespace))
+		// Without a resource version, a watch begins with all objects. The API server ends one that changes overtake then.
+		if err := t.user.List(ctx, list, client.InNamespace(namespace), client.Limit(1)); err != nil {
+			return err
+		}
+		now := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
+		w, err := t.user.Watch(ctx, list, client.InNamespace(namespace), now)
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func main() {
 	flag.DurationVar(&s.poll, "poll", 5*time.Minute, "interval at which SecureStorages are polled, and for which requests to the cloud are counted")
 	flag.StringVar(&only, "only", "", "comma-separated list of parts to run: "+strings.Join(parts, ", ")+"; all by default")
 	flag.BoolVar(&s.fixpointFirst, "fixpoint-first", false, "measure Fixpoint before the textbook controller")
-	flag.StringVar(&s.document, "write", "", "write the tables into this Markdown `file` too")
+	flag.StringVar(&s.document, "write", "", "write the tables, and what others have published, into this Markdown `file`")
 	flag.StringVar(&s.picture, "svg", "", "draw memory and latency over the number of AppServices into this `file`")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
@@ -121,5 +121,5 @@ func run(ctx context.Context, s settings) error {
 	if s.document == "" {
 		return nil
 	}
-	return os.WriteFile(s.document, []byte(tables), 0o600)
+	return writePage(s, tables)
 }
