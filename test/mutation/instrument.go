@@ -108,7 +108,7 @@ func instrument(root string, p listed, packages map[string]listed, without map[s
 		if err != nil {
 			return Instrumented{}, nil, fmt.Errorf("naming %s: %w", path, err)
 		}
-		r := &rewriter{fset: fset, info: info, file: relative, source: sources[path], without: without[path], result: &result}
+		r := &rewriter{fset: fset, info: info, file: relative, source: sources[path], without: without[path], result: &result, failures: map[*ast.ReturnStmt]bool{}}
 		r.rewrite(file)
 		if len(r.edits) > 0 {
 			result.Files[path] = r.apply()
@@ -155,6 +155,8 @@ type rewriter struct {
 	source  []byte
 	without map[int]bool
 	result  *Instrumented
+	// failures are the returns of an error that is not nil.
+	failures map[*ast.ReturnStmt]bool
 
 	function string
 	depth    int
@@ -248,6 +250,7 @@ func (r *rewriter) walk(root ast.Node) {
 			r.statements(n.Body)
 		case *ast.IfStmt:
 			r.condition(n.Cond, true)
+			r.noteFailures(n)
 		case *ast.ForStmt:
 			if n.Cond != nil {
 				r.condition(n.Cond, false)
@@ -255,14 +258,55 @@ func (r *rewriter) walk(root ast.Node) {
 		case *ast.SwitchStmt:
 			r.cases(n)
 		case *ast.ReturnStmt:
-			for _, value := range n.Results {
-				r.value(value, "returned value")
-			}
+			r.results(n)
 		case ast.Expr:
 			return r.expression(n)
 		}
 		return true
 	})
+}
+
+// noteFailures finds the returns of an error in the body of an if that has found it not to be nil.
+func (r *rewriter) noteFailures(n *ast.IfStmt) {
+	cond, ok := n.Cond.(*ast.BinaryExpr)
+	if !ok || cond.Op != token.NEQ || !r.info.Types[cond.Y].IsNil() {
+		return
+	}
+	failure, ok := cond.X.(*ast.Ident)
+	if !ok {
+		return
+	}
+	for _, statement := range n.Body.List {
+		if returned, ok := statement.(*ast.ReturnStmt); ok && len(returned.Results) > 0 {
+			last, ok := returned.Results[len(returned.Results)-1].(*ast.Ident)
+			r.failures[returned] = ok && r.info.Uses[last] == r.info.Uses[failure]
+		}
+	}
+}
+
+// results mutates what is returned. Beside an error, the other values count for nothing.
+func (r *rewriter) results(n *ast.ReturnStmt) {
+	values := n.Results
+	if last := len(values) - 1; last > 0 && (r.failures[n] || r.isNewError(values[last])) {
+		values = values[last:]
+	}
+	for _, value := range values {
+		r.value(value, "returned value")
+	}
+}
+
+// isNewError reports whether an expression makes an error, which then is not nil.
+func (r *rewriter) isNewError(expr ast.Expr) bool {
+	call, ok := expr.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	selector, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	function, ok := r.info.Uses[selector.Sel].(*types.Func)
+	return ok && (function.FullName() == "fmt.Errorf" || function.FullName() == "errors.New")
 }
 
 // expression says whether to go on with the parts of an expression.

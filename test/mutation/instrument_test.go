@@ -152,6 +152,43 @@ func TestStatementsThatOnlyLogAreNoMutants(t *testing.T) {
 	g.Expect(instrumented.Mutants).NotTo(ContainElement(HaveField("Code", ContainSubstring(".Info("))))
 }
 
+func TestValuesBesideAnErrorAreNoMutants(t *testing.T) {
+	g := NewWithT(t)
+	dir := sampleModule(t)
+	const code = `package sample
+
+import "fmt"
+
+func Parse(s string) (n int, ok bool, err error) {
+	length := len(s)
+	_, err = fmt.Sscan(s, &n)
+	if err != nil {
+		return length, true, err
+	}
+	if n > length {
+		return length, true, fmt.Errorf("%d is too much", n)
+	}
+	return length, true, check(n)
+}
+
+func check(int) error { return nil }
+`
+	g.Expect(os.WriteFile(filepath.Join(dir, "sample.go"), []byte(code), 0o600)).To(Succeed())
+	packages, err := listPackages(dir, "example.com/sample")
+	g.Expect(err).NotTo(HaveOccurred())
+
+	instrumented, err := Instrument(dir, "example.com/sample", packages)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	var returned []string
+	for _, m := range instrumented.Mutants {
+		if strings.HasPrefix(m.Operator, "returned value") {
+			returned = append(returned, m.Code)
+		}
+	}
+	g.Expect(returned).To(ConsistOf("err", `fmt.Errorf("%d is too much", n)`, "length", "true", "check(n)"))
+}
+
 func TestScorerTestsChangedLines(t *testing.T) {
 	g := NewWithT(t)
 	line := 1 + strings.Count(sample[:strings.Index(sample, "n++")], "\n")
