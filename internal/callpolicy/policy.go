@@ -1,6 +1,7 @@
 package callpolicy
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -15,6 +16,8 @@ import (
 const (
 	methodCall = "tools/call"
 	methodList = "tools/list"
+	// maxID is the maximum length of an id, as in the bridge.
+	maxID = 1 << 10
 )
 
 // Policy applies limits, and selects tools. Create it with [New].
@@ -132,10 +135,14 @@ func (p *Policy) serveMessage(w http.ResponseWriter, r *http.Request, next http.
 	}
 	defer release()
 	call, err := bridge.ReadCall(message)
+	call.ID = bytes.Clone(call.ID) // It is kept until the response, and the message only until it was sent.
 	mismatch := call.CheckHeaders(r.Header)
 	switch {
 	case err != nil:
 		p.refuse(w, r, nil, &peers.Refusal{Status: http.StatusBadRequest, Code: codeInvalidRequest, Message: err.Error()})
+	case len(call.ID) > maxID:
+		p.refuse(w, r, nil, &peers.Refusal{Status: http.StatusBadRequest, Code: codeInvalidRequest,
+			Message: fmt.Sprintf("id must not be longer than %d bytes: use a shorter one", maxID)})
 	case mismatch != nil:
 		p.refuse(w, r, call.ID, &peers.Refusal{Status: http.StatusBadRequest, Code: codeHeaderMismatch, Message: mismatch.Error()})
 	case call.Method == methodCall:

@@ -6,14 +6,18 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	. "github.com/onsi/gomega"
 
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
 // testTimeout is for a busy machine and the race detector.
@@ -189,6 +193,60 @@ func TestBodiesOfUnknownLengthAreLimited(t *testing.T) {
 	})
 }
 
+// A message has a place until it was sent, and not until the end of its response.
+func TestLongCallsHoldNoPlaces(t *testing.T) {
+	large := func(tool string) string {
+		return strings.Replace(call(tool), `{"name"`, `{"arguments":"`+strings.Repeat("x", requestbody.SmallMessage)+`","name"`, 1)
+	}
+	behindReverseProxy(t, Options{Deny: []string{"hidden"}}, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_ = http.NewResponseController(w).Flush()
+		if strings.Contains(string(body), "slow") {
+			<-r.Context().Done()
+		}
+	}, func(f *fixture) {
+		for range requestbody.MaxLargeMessages {
+			response := f.post(large("slow"))
+			defer response.Body.Close()
+			f.Expect(response.StatusCode).To(Equal(http.StatusOK))
+		}
+		response := f.post(large("fast"))
+		f.Expect(f.text(response)).To(BeEmpty())
+		f.Expect(response.StatusCode).To(Equal(http.StatusOK))
+	})
+}
+
+// The memory of messages is bounded by places, so nothing may keep a message longer.
+func TestMessagesAreNotKeptUntilTheResponse(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts Options
+		body string
+	}{
+		"a call with a timeout":   {Options{CallTimeout: time.Hour}, call("get")},
+		"a list that is filtered": {Options{Deny: []string{"hidden"}}, listRequest},
+		"another message":         {Options{Deny: []string{"hidden"}}, ping},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			policy, err := New(c.opts)
+			g.Expect(err).NotTo(HaveOccurred())
+			var read weak.Pointer[byte]
+			record := callrecord.New(func(message []byte) { read = weak.Make(&message[0]) })
+			served := false
+			policy.Protect(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				sent, err := io.ReadAll(r.Body)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(string(sent)).To(Equal(c.body))
+				runtime.GC()
+				g.Expect(read.Value()).To(BeNil())
+				runtime.KeepAlive(r)
+				served = true
+			})).ServeHTTP(recorder(), message(c.body).WithContext(callrecord.With(t.Context(), record)))
+			g.Expect(served).To(BeTrue())
+		})
+	}
+}
+
 func TestHiddenToolsAreUnknown(t *testing.T) {
 	f := newFixture(t, Options{Deny: []string{"delete_*"}}, echo)
 	for version, status := range map[string]int{"": 200, "2025-06-18": 200, "2025-11-25": 200, "2026-07-28": 400} {
@@ -225,6 +283,7 @@ func TestMessagesThatAreNotClearAreRefused(t *testing.T) {
 		"no JSON":          {"{", nil, 400, "not one JSON-RPC message"},
 		"a name of bytes":  {"{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"get\xff\"}}", nil, 400, "valid Unicode"},
 		"no name":          {`{"id":1,"method":"tools/call","params":{}}`, nil, 400, "name of a tool"},
+		"a long id":        {strings.Replace(call("get"), "7", strings.Repeat("7", maxID+1), 1), nil, 400, "longer than 1024 bytes"},
 		"a name by escape": {`{"id":1,"method":"tools\/call","params":{"name":"d\u0065lete"}}`, nil, 200, "Unknown tool: delete"},
 	} {
 		t.Run(name, func(t *testing.T) {

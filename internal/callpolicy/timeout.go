@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
+	"github.com/fixpoint-dev/fixpoint/internal/telemetry/answer"
 )
 
 // errCallTimeout is the cause of the end of a call that takes too long.
@@ -29,7 +30,10 @@ func (p *Policy) serveInTime(w http.ResponseWriter, r *http.Request, next http.H
 	defer cancel()
 	out := &timedWriter{ResponseWriter: w, ctx: ctx, header: w.Header().Clone()}
 	aborted := serve(next, out, r.WithContext(ctx))
-	if errors.Is(context.Cause(ctx), errCallTimeout) && (aborted || !out.begun || out.events) {
+	switch timedOut := errors.Is(context.Cause(ctx), errCallTimeout); {
+	case timedOut && out.responded:
+		aborted = false // The call has ended. Servers should end the stream, too, but need not.
+	case timedOut && (aborted || !out.begun || out.events != nil):
 		p.opts.Log.V(1).Info("Ended a call", "reason", reasonCallTimeout)
 		late := &peers.Refusal{Status: http.StatusOK, Code: codeRefused, Reason: reasonCallTimeout,
 			Message: fmt.Sprintf("the call took longer than the limit of %s of this MCP server", p.opts.CallTimeout)}
@@ -99,10 +103,15 @@ type timedWriter struct {
 	ctx context.Context
 	// header are the headers before the server responds.
 	header http.Header
-	// begun is true after the headers are sent, events for a stream of events.
-	begun, events bool
+	// begun is true after the headers are sent.
+	begun bool
+	// events is nil unless the response is a stream of events; answer is what they have of the JSON-RPC response.
+	events *answer.Events
+	answer answer.Answer
 	// between is the state of the events that are sent.
 	between eventScanner
+	// responded is true after an event with the JSON-RPC response.
+	responded bool
 	// late is true if the response did not begin in time.
 	late bool
 }
@@ -115,7 +124,7 @@ func (w *timedWriter) fail(id json.RawMessage, f *peers.Refusal) bool {
 		clear(header)
 		maps.Copy(header, w.header)
 		f.Write(w.ResponseWriter, id)
-	case w.events && !w.between.within:
+	case w.events != nil && !w.between.within:
 		_, _ = w.ResponseWriter.Write(event(f.Body(id))) // The client may be gone.
 	default:
 		return false
@@ -137,7 +146,10 @@ func (w *timedWriter) WriteHeader(status int) {
 		w.ResponseWriter.WriteHeader(status)
 	default:
 		media, _, _ := mime.ParseMediaType(w.Header().Get("Content-Type")) // What is no type is no stream of events.
-		w.begun, w.events = true, media == eventType
+		w.begun = true
+		if media == eventType {
+			w.events = &answer.Events{To: &w.answer}
+		}
 		w.ResponseWriter.WriteHeader(status)
 	}
 }
@@ -149,16 +161,24 @@ func (w *timedWriter) Write(data []byte) (int, error) {
 		return len(data), nil
 	}
 	n, err := w.ResponseWriter.Write(data)
-	if w.events {
-		for rest := data[:n]; len(rest) > 0; {
-			end := w.between.end(rest)
-			if end < 0 {
-				break
-			}
-			rest = rest[end:]
-		}
+	if w.events != nil {
+		w.observe(data[:n])
 	}
 	return n, err
+}
+
+// observe follows the events that are sent.
+func (w *timedWriter) observe(data []byte) {
+	for len(data) > 0 {
+		end := w.between.end(data)
+		if end < 0 {
+			w.events.Feed(data)
+			return
+		}
+		w.events.Feed(data[:end])
+		w.responded = w.responded || w.answer.Found
+		data = data[end:]
+	}
 }
 
 // FlushError is for [http.ResponseController].

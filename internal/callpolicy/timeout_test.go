@@ -2,8 +2,11 @@ package callpolicy
 
 import (
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,17 +28,40 @@ func message(body string) *http.Request {
 // inBubble runs a test in a bubble, with a server behind a policy that has a timeout.
 func inBubble(t *testing.T, server http.HandlerFunc, test func(*fixture)) {
 	t.Helper()
+	synctest.Test(t, func(t *testing.T) { testPolicy(t, Options{CallTimeout: 50 * time.Millisecond}, server, test) })
+}
+
+// testPolicy runs a test of a server behind a policy. It is called in a bubble.
+func testPolicy(t *testing.T, opts Options, server http.HandlerFunc, test func(*fixture)) {
+	t.Helper()
+	f := &fixture{WithT: NewWithT(t), url: "http://front.test"}
+	transport, end := serveHTTP(f.protected(opts, server))
+	defer end()
+	f.client = transport
+	test(f)
+}
+
+// serveHTTP serves a handler in a bubble. Requests by the transport reach it at each address.
+func serveHTTP(handler http.Handler) (transport *http.Transport, end func()) {
+	network := pipetest.Listen()
+	transport = &http.Transport{DialContext: network.Dial}
+	server := &http.Server{Handler: handler}
+	go func() { _ = server.Serve(network) }()
+	return transport, func() {
+		transport.CloseIdleConnections()
+		_ = server.Close()
+	}
+}
+
+// behindReverseProxy runs a test in a bubble, with a policy in front of a reverse proxy that forwards to a server.
+func behindReverseProxy(t *testing.T, opts Options, server http.HandlerFunc, test func(*fixture)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		network := pipetest.Listen()
-		transport := &http.Transport{DialContext: network.Dial}
-		f := &fixture{WithT: NewWithT(t), url: "http://front.test", client: transport}
-		front := &http.Server{Handler: f.protected(Options{CallTimeout: 50 * time.Millisecond}, server)}
-		go func() { _ = front.Serve(network) }()
-		defer func() {
-			transport.CloseIdleConnections()
-			_ = front.Close()
-		}()
-		test(f)
+		transport, end := serveHTTP(server)
+		defer end()
+		proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "server.test"})
+		proxy.Transport, proxy.ErrorLog = transport, log.New(io.Discard, "", 0)
+		testPolicy(t, opts, proxy.ServeHTTP, test)
 	})
 }
 
@@ -56,19 +82,6 @@ func TestCallsThatTakeTooLong(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 			_, _ = io.WriteString(w, "late")
 		}, timedOut, "application/json"},
-		"a stream": {func(w http.ResponseWriter, late <-chan struct{}) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			_, _ = io.WriteString(w, ": open\n\n")
-			_ = http.NewResponseController(w).Flush()
-			<-late
-		}, ": open\n\nevent: message\ndata: " + timedOut + "\n\n", "text/event-stream"},
-		"a stream that is aborted": {func(w http.ResponseWriter, late <-chan struct{}) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			_, _ = io.WriteString(w, "data: {}\r\n\r\n")
-			_ = http.NewResponseController(w).Flush()
-			<-late
-			panic(http.ErrAbortHandler)
-		}, "data: {}\r\n\r\nevent: message\ndata: " + timedOut + "\n\n", "text/event-stream"},
 		"in time": {func(w http.ResponseWriter, _ <-chan struct{}) { _, _ = io.WriteString(w, "{}") }, "{}", "text/plain; charset=utf-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,6 +89,41 @@ func TestCallsThatTakeTooLong(t *testing.T) {
 				response := f.post(call("slow"))
 				f.Expect(response.StatusCode).To(Equal(http.StatusOK))
 				f.Expect(response.Header.Get("Content-Type")).To(Equal(c.kind))
+				f.Expect(f.text(response)).To(Equal(c.want))
+			})
+		})
+	}
+}
+
+// responseEvent is the response to a call.
+const responseEvent = "event: message\r\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"content\":[]}}\r\n\r\n"
+
+// The error follows unless the response was sent before.
+func TestStreamsOfCallsThatTakeTooLong(t *testing.T) {
+	const failed = "event: message\ndata: " + timedOut + "\n\n"
+	for name, c := range map[string]struct {
+		sent, want string
+		aborts     bool
+	}{
+		"a comment":                {": open\n\n", ": open\n\n" + failed, false},
+		"an aborted stream":        {"data: {}\r\n\r\n", "data: {}\r\n\r\n" + failed, true},
+		"a request of the server":  {"data: {\"id\":1,\"method\":\"ping\"}\n\n", "data: {\"id\":1,\"method\":\"ping\"}\n\n" + failed, true},
+		"the response":             {responseEvent, responseEvent, false},
+		"the response, and more":   {responseEvent + "data: {}\n\n", responseEvent + "data: {}\n\n", true},
+		"the response, and a part": {responseEvent + "data: {", responseEvent + "data: {", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, c.sent)
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+				if c.aborts {
+					panic(http.ErrAbortHandler)
+				}
+			}, func(f *fixture) {
+				response := f.post(call("slow"))
+				f.Expect(response.Header.Get("Content-Type")).To(Equal("text/event-stream"))
 				f.Expect(f.text(response)).To(Equal(c.want))
 			})
 		})
@@ -98,6 +146,26 @@ func TestPartOfAMessageBeforeTheTimeout(t *testing.T) {
 				body, err := io.ReadAll(response.Body)
 				f.Expect(err).To(HaveOccurred())
 				f.Expect(string(body)).To(Equal("data: {\"id\""))
+			})
+		})
+	}
+}
+
+// Servers should end the stream after the response, but need not. The call has ended in time.
+func TestStreamThatStaysOpenAfterTheResponse(t *testing.T) {
+	for name, body := range map[string]string{"result": responseEvent, "error": "data: {\"id\":7,\"error\":{\"code\":-32602}}\n\n: open\n\n"} {
+		t.Run(name, func(t *testing.T) {
+			var refused []string
+			opts := Options{CallTimeout: 50 * time.Millisecond, Refused: func(reason string) { refused = append(refused, reason) }}
+			behindReverseProxy(t, opts, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, body)
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}, func(f *fixture) {
+				f.Expect(f.text(f.post(call("fast"), "Mcp-Session-Id", "s"))).To(Equal(body))
+				f.Expect(f.requests.Load()).To(BeEquivalentTo(1), "a call that has ended is not cancelled")
+				f.Expect(refused).To(BeEmpty())
 			})
 		})
 	}

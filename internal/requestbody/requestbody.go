@@ -59,7 +59,8 @@ func Has(r *http.Request) bool {
 }
 
 // Read reads the message of a request, and replaces the body of the request by it. The returned function releases what
-// the message holds, and may be called again. A body that a Reader has read before is not copied.
+// the message holds, and may be called again; so does the end of that body, when the message has been sent. A caller that
+// keeps a part of the message until the response must copy it. A body that a Reader has read before is not copied.
 func (m *Reader) Read(w http.ResponseWriter, r *http.Request) (message []byte, release func(), failed *Error) {
 	if read, ok := r.Body.(*held); ok {
 		if len(read.message) > m.maxBytes {
@@ -77,7 +78,7 @@ func (m *Reader) Read(w http.ResponseWriter, r *http.Request) (message []byte, r
 	if failed != nil {
 		return nil, nil, failed
 	}
-	r.Body = &held{Reader: bytes.NewReader(message), message: message, release: release}
+	r.Body = &held{message: message, release: release}
 	r.ContentLength = int64(len(message))
 	r.TransferEncoding = nil
 	r.Header.Del("Transfer-Encoding")
@@ -87,7 +88,7 @@ func (m *Reader) Read(w http.ResponseWriter, r *http.Request) (message []byte, r
 
 // Peek reads the message of a request for a record of it, and leaves the body as it was. It does not read, or not
 // completely, a body that is no plain JSON, too large, or that would need a place while none is free. The returned function
-// releases what the message holds.
+// releases what the message holds; so does its end in the body, when it has been sent.
 func (m *Reader) Peek(r *http.Request) (release func()) {
 	release = func() {}
 	if !isPlainJSON(r) || r.ContentLength > int64(m.maxBytes) {
@@ -104,21 +105,20 @@ func (m *Reader) Peek(r *http.Request) (release func()) {
 		case m.places <- struct{}{}:
 			release = sync.OnceFunc(func() { <-m.places })
 			_, err = io.CopyN(&read, body, int64(m.maxBytes)+1-SmallMessage)
-		default:
-			r.Body = &rejoined{Reader: io.MultiReader(&read, body), Closer: body}
-			return release
+		default: // The rest is not read.
 		}
 	}
-	if !errors.Is(err, io.EOF) { // The server gets the error, or the rest of a body that is too large.
-		rest := io.Reader(body)
-		if err != nil {
-			rest = failing{err}
-		}
-		r.Body = &rejoined{Reader: io.MultiReader(&read, rest), Closer: body}
+	begin := &held{message: read.Bytes(), release: release}
+	if errors.Is(err, io.EOF) {
+		callrecord.SetMessage(r.Context(), begin.message)
+		r.Body = begin
 		return release
 	}
-	callrecord.SetMessage(r.Context(), read.Bytes())
-	r.Body = &rejoined{Reader: bytes.NewReader(read.Bytes()), Closer: body}
+	rest := io.Reader(body)
+	if err != nil { // The server gets the error, or else the rest of the body.
+		rest = failing{err}
+	}
+	r.Body = &rejoined{Reader: io.MultiReader(begin, rest), Closer: body}
 	return release
 }
 
@@ -200,18 +200,29 @@ func (m *Reader) place(ctx context.Context) (release func(), ok bool) {
 	}
 }
 
-// held is a message that has been read. Closing it releases what it holds, also while its response goes on.
+// held is a message that has been read, as a body. It is held until net/http reads its end, after it has sent the message:
+// the response may take hours.
 type held struct {
-	*bytes.Reader
+	// message is the part that has not been sent.
 	message []byte
 	release func()
 }
 
-// Close implements io.Closer.
-func (b *held) Close() error {
-	b.release()
-	return nil
+// Read implements io.Reader.
+func (b *held) Read(p []byte) (int, error) {
+	if len(b.message) == 0 {
+		b.message = nil // The request has its body until the response ends.
+		b.release()
+		return 0, io.EOF
+	}
+	n := copy(p, b.message)
+	b.message = b.message[n:]
+	return n, nil
 }
+
+// Close implements io.Closer. It releases nothing: net/http may call it while it reads, and a reverse proxy does not pass it
+// on. What has not been sent is held until the handler returns.
+func (b *held) Close() error { return nil }
 
 // Refuse prepares the response to a request whose body is not read: net/http reads the rest of a body before the response,
 // which could take long.

@@ -36,13 +36,63 @@ func TestMessageReplacesTheBody(t *testing.T) {
 				g.Expect(&again[0]).To(BeIdenticalTo(&message[0]), "it is not copied")
 				_, _, failed = NewReader(1).Read(httptest.NewRecorder(), r)
 				g.Expect(failed).To(HaveField("Status", http.StatusRequestEntityTooLarge))
-				g.Expect(io.ReadAll(r.Body)).To(Equal(message))
-				g.Expect(r.Body.Close()).To(Succeed())
-				release()
+				g.Expect(io.ReadAll(io.LimitReader(r.Body, int64(len(body))))).To(Equal(message))
+				if len(body) > SmallMessage {
+					g.Expect(m.places).To(HaveLen(1), "the end has not been read")
+				}
+				g.Expect(io.ReadAll(r.Body)).To(BeEmpty())
 				g.Expect(m.places).To(BeEmpty())
+				release()
+				g.Expect(m.places).To(BeEmpty(), "it is released once")
 			})
 		}
 	}
+}
+
+// What is read for a record has a place until it was sent, also if it is only the beginning of the body.
+func TestPeekedMessagesReleaseTheirPlaces(t *testing.T) {
+	const limit = 2 * SmallMessage
+	for name, c := range map[string]struct {
+		size   int
+		places int
+	}{
+		"small": {SmallMessage - 1, 0},
+		"large": {limit, 1},
+		"above": {limit + 2, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			m := NewReader(limit)
+			body := strings.Repeat("x", c.size)
+			r := newRequest(io.MultiReader(strings.NewReader(body)))
+			release := m.Peek(r)
+			g.Expect(m.places).To(HaveLen(c.places))
+			begin := min(c.size, limit+1)
+			g.Expect(io.ReadAll(io.LimitReader(r.Body, int64(begin)))).To(HaveLen(begin))
+			g.Expect(m.places).To(HaveLen(c.places), "the end has not been read")
+			g.Expect(io.ReadAll(r.Body)).To(HaveLen(c.size - begin))
+			g.Expect(m.places).To(BeEmpty())
+			release()
+			g.Expect(m.places).To(BeEmpty(), "it is released once")
+		})
+	}
+}
+
+// A message that was read for a record is not read again, and has one place.
+func TestPeekedMessagesAreNotCopied(t *testing.T) {
+	g := NewWithT(t)
+	body := strings.Repeat("x", SmallMessage+1)
+	peeking, reading := NewReader(1<<20), NewReader(1<<20)
+	r := newRequest(strings.NewReader(body))
+	defer peeking.Peek(r)()
+	message, release, failed := reading.Read(httptest.NewRecorder(), r)
+	g.Expect(failed).To(BeNil())
+	defer release()
+	g.Expect(string(message)).To(Equal(body))
+	g.Expect(peeking.places).To(HaveLen(1))
+	g.Expect(reading.places).To(BeEmpty())
+	g.Expect(io.ReadAll(r.Body)).To(Equal([]byte(body)))
+	g.Expect(peeking.places).To(BeEmpty())
 }
 
 func TestLargeMessagesWaitForAPlace(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 const (
 	// maxText is the maximum length of texts that clients choose, in bytes.
 	maxText = 256
-	// maxArguments is the maximum size of arguments in a line, so that container runtimes do not split it.
+	// maxArguments is the maximum size of all arguments in a line, so that container runtimes do not split it.
 	maxArguments = 12 << 10
 	// maxBatch is how many messages of a batch are recorded.
 	maxBatch = 32
@@ -80,8 +80,11 @@ func (c *call) describe(body []byte) {
 		return // The server gets what is no JSON, and refuses it.
 	}
 	found := make([]message, 0, len(descriptions))
+	room := maxArguments
 	for i := range descriptions {
-		found = append(found, c.recorder.message(&descriptions[i]))
+		m := c.recorder.message(&descriptions[i], room)
+		room -= len(m.Arguments)
+		found = append(found, m)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +94,8 @@ func (c *call) describe(body []byte) {
 	}
 }
 
-func (t *Recorder) message(d *bridge.Description) message {
+// message describes a message, with arguments of at most room bytes.
+func (t *Recorder) message(d *bridge.Description, room int) message {
 	m := message{
 		Method: bounded(d.Method), Ambiguous: d.Ambiguous,
 		id: bounded(strings.Trim(string(d.ID), `"`)), version: bounded(d.ProtocolVersion), parent: bounded(d.TraceParent), state: bounded(d.TraceState),
@@ -105,13 +109,13 @@ func (t *Recorder) message(d *bridge.Description) message {
 		m.Resource = bounded(d.Target)
 	}
 	if t.lines != nil && len(d.Arguments) > 0 && (m.Tool != "" || m.Prompt != "") {
-		t.setArguments(&m, d.Arguments)
+		t.setArguments(&m, d.Arguments, room)
 	}
 	return m
 }
 
 // setArguments records arguments in the form that is configured.
-func (t *Recorder) setArguments(m *message, arguments json.RawMessage) {
+func (t *Recorder) setArguments(m *message, arguments json.RawMessage, room int) {
 	if t.opts.Arguments == None {
 		return
 	}
@@ -120,8 +124,9 @@ func (t *Recorder) setArguments(m *message, arguments json.RawMessage) {
 	if json.Compact(&compact, arguments) != nil {
 		return // It is a part of valid JSON.
 	}
-	if t.opts.Arguments == Full && compact.Len() <= maxArguments {
-		m.Arguments = compact.Bytes()
+	if t.opts.Arguments == Full && compact.Len() <= room {
+		// A copy, because the buffer has room for all spaces, and a record is kept until the response.
+		m.Arguments = bytes.Clone(compact.Bytes())
 		return
 	}
 	sum := sha256.Sum256(compact.Bytes())

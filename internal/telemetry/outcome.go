@@ -1,6 +1,10 @@
 package telemetry
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/fixpoint-dev/fixpoint/internal/telemetry/answer"
+)
 
 // Outcomes of requests.
 const (
@@ -43,13 +47,13 @@ type ending struct {
 	// reads is true if the response was read for the answer.
 	reads  bool
 	status int
-	answer answer
+	answer answer.Answer
 }
 
 func (e *ending) result() result {
 	r := result{reason: e.refusal, status: e.status}
-	if e.answer.found && e.answer.failed {
-		code := e.answer.code
+	if e.answer.Found && e.answer.Failed {
+		code := e.answer.Code
 		r.code = &code
 	}
 	r.outcome = e.outcome()
@@ -60,19 +64,19 @@ func (e *ending) outcome() string {
 	switch {
 	case e.refusal != "":
 		return e.refused()
-	case e.isPost && e.left && !e.answer.found:
+	case e.isPost && e.left && !e.answer.Found:
 		return outcomeCanceled
 	case e.aborted:
 		return outcomeServerFailed
-	case e.answer.failed:
+	case e.answer.Failed:
 		return outcomeRPCError
-	case e.answer.toolError:
+	case e.answer.ToolError:
 		return outcomeToolError
 	case e.status >= http.StatusInternalServerError:
 		return outcomeServerFailed
 	case e.status >= http.StatusBadRequest:
 		return outcomeRefused
-	case e.isRequest && e.reads && !e.answer.found:
+	case e.isRequest && e.reads && !e.answer.Found:
 		return outcomeNoResponse
 	default:
 		return outcomeOK

@@ -4,10 +4,12 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/telemetry/answer"
 )
 
 func TestOutcomes(t *testing.T) {
-	result, failure, toolError := answer{found: true}, answer{found: true, failed: true, code: -32602}, answer{found: true, toolError: true}
+	result, failure, toolError := answer.Answer{Found: true}, answer.Answer{Found: true, Failed: true, Code: -32602}, answer.Answer{Found: true, ToolError: true}
 	for name, c := range map[string]struct {
 		ending    ending
 		outcome   string
@@ -18,7 +20,7 @@ func TestOutcomes(t *testing.T) {
 		"tool error":                    {ending{isPost: true, isRequest: true, reads: true, status: 200, answer: toolError}, outcomeToolError, "tool_error"},
 		"error":                         {ending{isPost: true, isRequest: true, reads: true, status: 200, answer: failure}, outcomeRPCError, "-32602"},
 		"error with a status":           {ending{isPost: true, isRequest: true, reads: true, status: 400, answer: failure}, outcomeRPCError, "-32602"},
-		"error with any code":           {ending{isPost: true, status: 200, answer: answer{found: true, failed: true, code: 77}}, outcomeRPCError, other},
+		"error with any code":           {ending{isPost: true, status: 200, answer: answer.Answer{Found: true, Failed: true, Code: 77}}, outcomeRPCError, other},
 		"no token":                      {ending{refusal: "unauthorized", isPost: true, status: 401}, outcomeRefused, "unauthorized"},
 		"limit":                         {ending{refusal: "TooManyRequests", isPost: true, isRequest: true, reads: true, status: 429, answer: failure}, outcomeRefused, "TooManyRequests"},
 		"no place":                      {ending{refusal: "TooManySessions", isPost: true, status: 503}, outcomeRefused, "TooManySessions"},

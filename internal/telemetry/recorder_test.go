@@ -12,6 +12,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +29,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/internal/authorization"
 	"github.com/fixpoint-dev/fixpoint/internal/callpolicy"
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
 type none struct{}
@@ -193,6 +197,9 @@ func TestLinesOfOddMessages(t *testing.T) {
 			g.Expect(e.BatchSize).To(Equal(2))
 			g.Expect([]string{e.Batch[0].Tool, e.Batch[1].Tool, e.Tool}).To(Equal([]string{"a", "b", ""}))
 		}},
+		"a batch with large arguments": {`[` + toolCall("a", `"`+strings.Repeat("x", 9<<10)+`"`) + `,` + toolCall("b", `"`+strings.Repeat("y", 9<<10)+`"`) + `]`, func(g Gomega, e entry) {
+			g.Expect(e.Batch).To(HaveExactElements(HaveField("ArgumentsSHA256", BeEmpty()), HaveField("Arguments", BeEmpty())))
+		}},
 		"an empty batch": {`[]`, func(g Gomega, e entry) { g.Expect(e.BatchSize).To(BeZero()) }},
 		"no JSON":        {`{"id":`, func(g Gomega, e entry) { g.Expect(e.Unread).To(BeTrue()) }},
 	} {
@@ -258,6 +265,31 @@ func TestUnreadMessagesAreForwarded(t *testing.T) {
 			g.Expect(e.BytesIn).To(BeEquivalentTo(len(c.message)))
 		})
 	}
+}
+
+// A message has a place until it was sent, and not until the end of its response.
+func TestLargeMessagesOfLongCallsAreRecorded(t *testing.T) {
+	g := NewWithT(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	to, err := url.Parse(server.URL)
+	g.Expect(err).NotTo(HaveOccurred())
+	recorder, front, lines := recorded(t, Options{}, nil, httputil.NewSingleHostReverseProxy(to))
+	message := toolCall("slow", `"`+strings.Repeat("x", requestbody.SmallMessage)+`"`)
+	for range requestbody.MaxLargeMessages + 1 {
+		// Of unknown length: then the server sees the end of the message only after the proxy does.
+		response, err := http.Post(front, "application/json", io.MultiReader(strings.NewReader(message)))
+		g.Expect(err).NotTo(HaveOccurred())
+		defer response.Body.Close()
+	}
+
+	g.Expect(recorder.Close(t.Context())).To(Succeed())
+
+	g.Expect(lines.requests(g)).To(And(HaveLen(requestbody.MaxLargeMessages+1), HaveEach(And(HaveField("Tool", "slow"), HaveField("Unread", false)))))
 }
 
 // One line for each call, under load.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
+	"github.com/fixpoint-dev/fixpoint/internal/telemetry/answer"
 )
 
 // observed is the writer of a response, of which it keeps the outcome.
@@ -15,8 +16,8 @@ type observed struct {
 	request *http.Request
 	status  int
 	bytes   atomic.Int64
-	answer  answer
-	events  *events
+	answer  answer.Answer
+	events  *answer.Events
 	// reads is true for responses that may have the outcome.
 	reads bool
 }
@@ -48,7 +49,7 @@ func (w *observed) begin(status int) {
 	case "application/json":
 		w.reads = true
 	case "text/event-stream":
-		w.reads, w.events = true, &events{to: &w.answer}
+		w.reads, w.events = true, &answer.Events{To: &w.answer}
 	}
 }
 
@@ -62,9 +63,9 @@ func (w *observed) Write(data []byte) (int, error) {
 	switch {
 	case !w.reads:
 	case w.events != nil:
-		w.events.feed(data[:n])
+		w.events.Feed(data[:n])
 	default:
-		w.answer.feed(data[:n])
+		w.answer.Feed(data[:n])
 	}
 	return n, err
 }

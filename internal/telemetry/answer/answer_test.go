@@ -1,4 +1,4 @@
-package telemetry
+package answer
 
 import (
 	"strings"
@@ -35,13 +35,13 @@ func TestOutcomeOfAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			for size := 1; size <= len(c.body)+1; size++ {
-				a := answer{}
+				a := Answer{}
 				for rest := c.body; rest != ""; {
 					n := min(size, len(rest))
-					a.feed([]byte(rest[:n]))
+					a.Feed([]byte(rest[:n]))
 					rest = rest[n:]
 				}
-				g.Expect([]any{a.found, a.failed, a.code, a.toolError}).To(Equal([]any{c.found, c.failed, c.code, c.toolError}), "in parts of %d", size)
+				g.Expect([]any{a.Found, a.Failed, a.Code, a.ToolError}).To(Equal([]any{c.found, c.failed, c.code, c.toolError}), "in parts of %d", size)
 			}
 		})
 	}
@@ -57,6 +57,9 @@ func TestOutcomeOfEvents(t *testing.T) {
 		"CRLF":                      {"id: 7\r\ndata:" + toolError + "\r\n\r\n", true, true},
 		"after other events":        {": open\nretry: 1000\n\ndata: {\"method\":\"a\",\"params\":{\n\ndata: " + toolError + "\n\n", true, true},
 		"in several lines":          {"data: {\"id\":1,\ndata: \"result\":\ndata: {\"isError\":true}}\n\n", true, true},
+		"in several lines, CRLF":    {"data: {\"id\":1,\r\ndata: \"result\":\r\ndata: {\"isError\":true}}\r\n\r\n", true, true},
+		"a new event, CRLF":         {"data: {\"id\":1,\r\n\r\ndata: \"result\":1}\r\n\r\n", false, false},
+		"a new event, CR":           {"data: {\"id\":1,\r\rdata: \"result\":1}\r\r", false, false},
 		"a comment is no data":      {":data: " + toolError + "\n\n", false, false},
 		"a name that begins so":     {"data2: " + toolError + "\n\n", false, false},
 		"notifications only":        {"data: {\"method\":\"notifications/progress\"}\n\n", false, false},
@@ -65,14 +68,14 @@ func TestOutcomeOfEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			for size := 1; size <= len(c.body); size++ {
-				a := answer{}
-				e := events{to: &a}
+				a := Answer{}
+				e := Events{To: &a}
 				for rest := c.body; rest != ""; {
 					n := min(size, len(rest))
-					e.feed([]byte(rest[:n]))
+					e.Feed([]byte(rest[:n]))
 					rest = rest[n:]
 				}
-				g.Expect([]bool{a.found, a.toolError}).To(Equal([]bool{c.found, c.toolError}), "in parts of %d", size)
+				g.Expect([]bool{a.Found, a.ToolError}).To(Equal([]bool{c.found, c.toolError}), "in parts of %d", size)
 			}
 		})
 	}
@@ -82,9 +85,9 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"id":1,"result":{"isError":true}}`))
 	f.Add([]byte(`[{"error":{"code":-1}}]]]]}}}}`))
 	f.Fuzz(func(_ *testing.T, data []byte) {
-		a := answer{}
-		(&events{to: &a}).feed(data)
+		a := Answer{}
+		(&Events{To: &a}).Feed(data)
 		a.reset()
-		a.feed(data)
+		a.Feed(data)
 	})
 }

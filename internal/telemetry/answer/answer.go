@@ -1,4 +1,5 @@
-package telemetry
+// Package answer reads the outcome of JSON-RPC responses as they pass, without keeping them.
+package answer
 
 import (
 	"bytes"
@@ -18,9 +19,9 @@ const (
 
 var membersOfInterest = map[string]member{"result": memberResult, "error": memberError, "code": memberCode, "isError": memberIsError}
 
-// answer reads the outcome of JSON-RPC responses as they pass, without keeping them. Only the two upper levels of a message
-// matter, and of a batch the last response that is no success.
-type answer struct {
+// Answer is the outcome of responses. Only the two upper levels of a message matter, and of a batch the last response that
+// is no success.
+type Answer struct {
 	depth, base       int
 	inString, escaped bool
 	// token is the beginning of the last string or literal at the upper levels.
@@ -28,28 +29,29 @@ type answer struct {
 	// path are the members that the position is in, by level.
 	path [3]member
 
-	// found is true after a response.
-	found bool
-	// failed is true after an error, whose code is code.
-	failed bool
-	code   int
-	// toolError is true after a result with isError.
-	toolError bool
+	// Found is true after the beginning of a response.
+	Found bool
+	// Failed is true after an error, whose code is Code.
+	Failed bool
+	Code   int
+	// ToolError is true after a result with isError.
+	ToolError bool
 }
 
 // maxToken is longer than all names and values that matter.
 const maxToken = 24
 
 // reset begins another message.
-func (a *answer) reset() {
+func (a *Answer) reset() {
 	a.depth, a.base, a.inString, a.escaped, a.token = 0, 0, false, false, a.token[:0]
 }
 
-func (a *answer) level() int { return a.depth - a.base }
+func (a *Answer) level() int { return a.depth - a.base }
 
-func (a *answer) isUpper() bool { return a.level() == 1 || a.level() == 2 }
+func (a *Answer) isUpper() bool { return a.level() == 1 || a.level() == 2 }
 
-func (a *answer) feed(data []byte) {
+// Feed continues a message.
+func (a *Answer) Feed(data []byte) {
 	for i := 0; i < len(data); i++ {
 		if a.inString && !a.escaped && !a.isUpper() {
 			// Most of a response is in strings further below.
@@ -67,7 +69,7 @@ func (a *answer) feed(data []byte) {
 	}
 }
 
-func (a *answer) character(c byte) {
+func (a *Answer) character(c byte) {
 	switch {
 	case a.escaped:
 		a.escaped = false
@@ -80,13 +82,13 @@ func (a *answer) character(c byte) {
 	a.keep(c)
 }
 
-func (a *answer) keep(c byte) {
+func (a *Answer) keep(c byte) {
 	if a.isUpper() && len(a.token) < maxToken {
 		a.token = append(a.token, c)
 	}
 }
 
-func (a *answer) structure(c byte) {
+func (a *Answer) structure(c byte) {
 	switch c {
 	case '"':
 		a.inString, a.token = true, a.token[:0]
@@ -113,7 +115,7 @@ func (a *answer) structure(c byte) {
 }
 
 // name is the end of the name of a member.
-func (a *answer) name() {
+func (a *Answer) name() {
 	if !a.isUpper() {
 		return
 	}
@@ -124,40 +126,43 @@ func (a *answer) name() {
 	}
 	switch a.path[1] {
 	case memberResult:
-		a.found = true
+		a.Found = true
 	case memberError:
-		a.found, a.failed = true, true
+		a.Found, a.Failed = true, true
 	}
 }
 
 // value is the end of the value of a member.
-func (a *answer) value() {
+func (a *Answer) value() {
 	value := string(a.token)
 	a.token = a.token[:0]
 	switch {
 	case a.level() == 1 && a.path[1] == memberError && value == "null":
-		a.failed = false
+		a.Failed = false
 	case a.level() == 2 && a.path[1] == memberError && a.path[2] == memberCode:
 		if code, err := strconv.Atoi(value); err == nil {
-			a.code = code
+			a.Code = code
 		}
 	case a.level() == 2 && a.path[1] == memberResult && a.path[2] == memberIsError && value == "true":
-		a.toolError = true
+		a.ToolError = true
 	}
 }
 
-// events passes the data of server-sent events to an answer.
-type events struct {
-	to *answer
+// Events passes the data of server-sent events to an answer.
+type Events struct {
+	To *Answer
 	// prefix is the beginning of a line, up to the name of the field.
 	prefix []byte
 	// isData is true within a line with data, isOther within another one.
 	isData, isOther bool
+	// afterCR is true after \r, of which \n may be the second half.
+	afterCR bool
 }
 
 const dataField = "data:"
 
-func (e *events) feed(data []byte) {
+// Feed continues an event.
+func (e *Events) Feed(data []byte) {
 	for len(data) > 0 {
 		end := bytes.IndexAny(data, "\r\n")
 		line := data
@@ -168,16 +173,17 @@ func (e *events) feed(data []byte) {
 		if end < 0 {
 			return
 		}
-		if len(e.prefix) == 0 && !e.isData && !e.isOther {
-			e.to.reset() // An empty line ends an event.
+		if empty := len(e.prefix) == 0 && !e.isData && !e.isOther; empty && (!e.afterCR || data[end] != '\n') {
+			e.To.reset() // An empty line ends an event.
 		}
+		e.afterCR = data[end] == '\r'
 		e.prefix, e.isData, e.isOther = e.prefix[:0], false, false
 		data = data[end+1:]
 	}
 }
 
 // part continues a line.
-func (e *events) part(part []byte) {
+func (e *Events) part(part []byte) {
 	if !e.isData && !e.isOther {
 		missing := min(len(dataField)-len(e.prefix), len(part))
 		e.prefix = append(e.prefix, part[:missing]...)
@@ -186,6 +192,6 @@ func (e *events) part(part []byte) {
 		e.isData = len(e.prefix) == len(dataField) && !e.isOther
 	}
 	if e.isData {
-		e.to.feed(part)
+		e.To.Feed(part)
 	}
 }
