@@ -53,10 +53,10 @@ func (p *Proxy) mirrored(next http.Handler) http.Handler {
 // exchange sends requests of the proxy to the server, for the caller of a request: the server may list other tools to
 // each.
 func (p *Proxy) exchange(of *http.Request) bridge.Exchange {
-	return func(ctx context.Context, method string, message []byte) ([]byte, error) {
+	return func(ctx context.Context, method string, message []byte) (int, []byte, error) {
 		at, err := p.upstream.address(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("connecting to the server: %w", err)
+			return 0, nil, fmt.Errorf("connecting to the server: %w", err)
 		}
 		r := of.Clone(ctx)
 		r.URL.Scheme, r.URL.Host, r.Host, r.RequestURI = "http", at.String(), p.upstream.host(at, of.Host), ""
@@ -72,10 +72,11 @@ func (p *Proxy) exchange(of *http.Request) bridge.Exchange {
 		r.Header.Set("Mcp-Protocol-Version", bridge.StatelessVersion)
 		response, err := p.transport.RoundTrip(r)
 		if err != nil {
-			return nil, fmt.Errorf("sending %s: %w", method, err)
+			return 0, nil, fmt.Errorf("sending %s: %w", method, err)
 		}
 		defer response.Body.Close()
-		return readResponse(response)
+		answer, err := readResponse(response)
+		return response.StatusCode, answer, err
 	}
 }
 
@@ -93,7 +94,7 @@ const eventType = "text/event-stream"
 // errNoResponse is the error of a stream that ends before the response.
 var errNoResponse = errors.New("the server sent no response")
 
-// readResponse reads the JSON-RPC response, which is the body or an event.
+// readResponse reads the JSON-RPC response, which is the body or an event. It returns nil if there is none.
 func readResponse(response *http.Response) ([]byte, error) {
 	media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) // What is no type is no JSON either.
 	body := io.LimitReader(response.Body, maxListBytes)
@@ -107,7 +108,7 @@ func readResponse(response *http.Response) ([]byte, error) {
 	case eventType:
 		return readEvents(body)
 	default:
-		return nil, fmt.Errorf("the server responded with status %d", response.StatusCode)
+		return nil, nil
 	}
 }
 

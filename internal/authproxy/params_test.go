@@ -144,6 +144,32 @@ func TestParamHeadersAreCheckedForEachCaller(t *testing.T) {
 	g.Expect(status).To(Equal(http.StatusBadRequest))
 }
 
+// The server refuses the first list to a caller with an Origin. Others must not get past the check by that.
+func TestRefusedListsDoNotEndTheCheck(t *testing.T) {
+	for name, contentType := range map[string]string{"text": "text/plain", "JSON": "application/json"} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server := &markedServer{}
+			_, front, _ := newProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Origin") == "" {
+					server.ServeHTTP(w, r)
+					return
+				}
+				w.Header().Set("Content-Type", contentType)
+				w.WriteHeader(http.StatusForbidden)
+				_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"invalid origin"}}`)
+			}), open)
+			status, _ := callOf(g, front, "plain", `{}`, "Origin", "https://example.com")
+			g.Expect(status).To(Equal(http.StatusForbidden))
+
+			status, body := callOf(g, front, "query", `{"region":"us"}`, "Mcp-Param-Region", "eu")
+
+			g.Expect(status).To(Equal(http.StatusBadRequest), body)
+			g.Expect(server.calls.Load()).To(BeZero())
+		})
+	}
+}
+
 func TestMessagesThatCannotBeCheckedAreRefused(t *testing.T) {
 	server := &markedServer{}
 	_, front, _ := newProxy(t, server, open)

@@ -14,7 +14,7 @@ import (
 )
 
 // outputGrace is how long the output of a child is still read after its exit, in
-// case another process keeps the pipe open.
+// case another process keeps a pipe open.
 const outputGrace = time.Second
 
 // CommandError is the error of a command that cannot be run.
@@ -61,6 +61,7 @@ type child struct {
 	started time.Time
 	stdin   *os.File
 	stdout  *os.File
+	errPipe *os.File
 	lines   *lineReader
 	stderr  *stderrLog
 
@@ -91,7 +92,7 @@ func (l *launcher) start(log logr.Logger, as *users) (*child, error) {
 	}
 	c := &child{
 		reaper: l.reaper, grace: l.grace, started: time.Now(),
-		stdin: p.stdin, stdout: p.stdout,
+		stdin: p.stdin, stdout: p.stdout, errPipe: p.stderr,
 		lines:  newLineReader(p.stdout, l.maxBytes),
 		stderr: newStderrLog(log, l.stderrLines),
 		exited: make(chan struct{}),
@@ -139,16 +140,21 @@ func (l *launcher) failed(missing bool, err error) error {
 func (c *child) ended(status syscall.WaitStatus) {
 	c.status = status
 	close(c.exited)
-	_ = c.stdout.SetReadDeadline(time.Now().Add(outputGrace))
+	until := time.Now().Add(outputGrace)
+	_ = c.stdout.SetReadDeadline(until)
+	_ = c.errPipe.SetReadDeadline(until)
 }
 
 // send writes one message. It blocks while the child does not read, which
-// slows the client down, and fails once the child is being stopped.
+// slows the client down, and fails once the child is being stopped. If it fails, the
+// child has exited or closed its standard input. It is stopped then, because requests
+// that it did not read would never get a response.
 func (c *child) send(message []byte) error {
 	message = append(message, '\n')
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if _, err := c.stdin.Write(message); err != nil {
+		go c.stop()
 		return fmt.Errorf("writing to the server process: %w", err)
 	}
 	return nil

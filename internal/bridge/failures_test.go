@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,6 +30,94 @@ func TestCrashEndsTheSession(t *testing.T) {
 	w.Eventually(func() float64 { return w.metric("child_crashes_total") }).Should(Equal(1.0))
 	w.Eventually(func() float64 { return w.metric("sessions_ended_total", reasonServerExited) }).Should(Equal(1.0))
 	w.Eventually(w.logs.String).Should(ContainSubstring("out of cheese"))
+}
+
+// A descendant that has left the process group keeps standard error open.
+func TestCrashIsReportedDespiteADaemon(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		t.Run(version, func(t *testing.T) {
+			w := newTestBridge(t, server("sdk"))
+			s := w.connect(client{version: version, quiet: true})
+			said, err := callTool(t.Context(), s, "daemon", toolInput{})
+			w.Expect(err).NotTo(HaveOccurred())
+			pid, err := strconv.Atoi(said)
+			w.Expect(err).NotTo(HaveOccurred())
+			t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+
+			failed := make(chan error, 1)
+			go func() {
+				_, err := callTool(t.Context(), s, "crash", toolInput{})
+				failed <- err
+			}()
+
+			w.Eventually(failed).Should(Receive(MatchError(ContainSubstring("exit status 9"))))
+			w.Expect(w.logs.String()).To(ContainSubstring("out of cheese"))
+			w.Expect(alive(pid)).To(BeTrue())
+		})
+	}
+}
+
+func TestOutputOfEndedServersIsClosed(t *testing.T) {
+	w := newTestBridge(t, tinyServer())
+	id := w.session()
+	inSession := w.bridge.lookup(id).child
+	worker, f := w.bridge.shared.get(t.Context())
+	w.Expect(f).To(BeNil())
+
+	w.open(http.MethodDelete, "", headerSession, id).Body.Close()
+	w.bridge.Close()
+
+	for _, c := range []*child{inSession, worker.child} {
+		w.Eventually(func() error { _, err := c.stdout.Stat(); return err }).Should(MatchError(os.ErrClosed))
+	}
+}
+
+// A process that cannot be reached would keep its requests without a response.
+func TestServerThatClosesItsInputIsStopped(t *testing.T) {
+	const closes = "exec <&-; echo closed >&2; exec sleep 3600"
+	newBridge := func(t *testing.T, script string) *testBridge {
+		return newTestBridge(t, []string{"sh", "-c", script}, func(o *Options) { o.StopGrace = 50 * time.Millisecond })
+	}
+	fails := func(w *testBridge, message string, headers ...string) {
+		w.Eventually(w.logs.String).Should(ContainSubstring("closed"))
+		reply := make(chan string, 1)
+		go func() { reply <- w.post(message, headers...).Body }()
+		w.Eventually(reply).Should(Receive(ContainSubstring(reasonServerExited)))
+		w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
+	}
+	t.Run("with a session", func(t *testing.T) {
+		w := newBridge(t, `read first; echo '{"jsonrpc":"2.0","id":1,"result":{}}'; `+closes)
+		id := w.session()
+		fails(w, ping, headerSession, id)
+	})
+	t.Run("without a session", func(t *testing.T) {
+		w := newBridge(t, closes)
+		w.bridge.speaks.Store(&generations{stateless: []string{"2026-07-28"}})
+		_, f := w.bridge.shared.get(t.Context())
+		w.Expect(f).To(BeNil())
+		fails(w, statelessCall, statelessHeaders...)
+	})
+}
+
+// The race detector checks that the keep-alive and the output of the server do not access the stream at once.
+func TestServerRejectsInitializeDuringAKeepAlive(t *testing.T) {
+	w := newTestBridge(t, tinyServer())
+	s, f := w.bridge.begin(t.Context(), honestAddress, "")
+	w.Expect(f).To(BeNil())
+	line := []byte(`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no"}}`)
+	rejected, err := parse(line)
+	w.Expect(err).NotTo(HaveOccurred())
+	for range 100 {
+		recorder := httptest.NewRecorder()
+		out := newStream(recorder, time.Second)
+		out.sessionID = s.id
+		var both sync.WaitGroup
+		both.Go(func() { _ = out.comment(": keep-alive\n\n") })
+		both.Go(func() { s.initializeAnswered(&call{initialize: true, stream: out}, &rejected, line) })
+		both.Wait()
+		w.Expect(recorder.Body.String()).To(ContainSubstring(`"message":"no"`))
+	}
 }
 
 func TestKilledServerIsReported(t *testing.T) {

@@ -307,3 +307,24 @@ func TestDrainEndsSubscriptions(t *testing.T) {
 	w.Expect(string(body)).To(And(ContainSubstring("acknowledged"), ContainSubstring(`subscriptionId":"x"`), ContainSubstring(reasonDraining)))
 	w.Eventually(w.done).Should(Receive(BeNil()))
 }
+
+// Otherwise a client that subscribes again on the same connection would delay the end of the drain.
+func TestNoSubscriptionsStartDuringTheDrain(t *testing.T) {
+	unhurried := newTestBridge(t, server("sdk"), func(o *Options) { o.DrainIdleTimeout = time.Hour })
+	unhurried.bridge.times.lastRequest = time.Hour
+	w := unhurried.serve()
+	w.Expect(w.post(statelessCall, statelessHeaders...).Status).To(Equal(http.StatusOK))
+	w.stop()
+	w.Eventually(func() float64 { return w.metric("draining") }).Should(Equal(1.0))
+	listen := strings.NewReplacer("tools/call", "subscriptions/listen",
+		`"name":"echo","arguments":{"text":"hi"}`, `"notifications":{"toolsListChanged":true}`).Replace(statelessCall)
+
+	resp := w.open(http.MethodPost, listen, headerVersion, "2026-07-28", headerMethod, "subscriptions/listen")
+
+	defer resp.Body.Close()
+	w.Expect(resp.StatusCode).To(Equal(http.StatusServiceUnavailable))
+	w.Expect(resp.Close).To(BeTrue(), "the next request should reach another pod")
+	w.Expect(w.post(statelessCall, statelessHeaders...).Status).To(Equal(http.StatusOK), "calls are served")
+	w.force()
+	w.Eventually(w.done).Should(Receive(BeNil()))
+}

@@ -2,8 +2,11 @@ package bridge
 
 import (
 	"bufio"
+	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -132,6 +135,53 @@ func TestNotificationsDoNotKeepASharedServerThatDoesNotRead(t *testing.T) {
 	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
 }
 
+// Otherwise a client that leaves would keep a session whose server does not read, and the place of its message.
+func TestRequestsOfClientsThatLeftDoNotKeepASession(t *testing.T) {
+	w := newTestBridge(t, server("stops-reading"), func(o *Options) { o.StopGrace = 50 * time.Millisecond })
+	id := w.session()
+	s := w.bridge.lookup(id)
+	leave, left := w.postBlocked(`{"jsonrpc":"2.0","id":2,"method":"ping","params":{"text":"`+strings.Repeat("x", 1<<20)+`"}}`, headerSession, id)
+	w.Eventually(func() float64 { return w.metric("messages_total", toServer) }).Should(Equal(2.0))
+	w.Expect(s.resident().pending).To(BeTrue())
+
+	leave()
+
+	w.Eventually(left).Should(BeClosed())
+	w.Eventually(func() bool { return s.resident().pending }).Should(BeFalse())
+	s.lastUse.Store(time.Now().Add(-time.Hour).UnixNano())
+	s.checkIdle()
+	w.Expect(s.ended()).To(HaveField("Reason", reasonIdle))
+	w.Eventually(func() int { return len(w.bridge.places.all) }).Should(BeZero())
+}
+
+func TestRequestsOfClientsThatLeftDoNotKeepTheSharedServer(t *testing.T) {
+	w := newTestBridge(t, []string{"sleep", "3600"}, func(o *Options) { o.StopGrace = 50 * time.Millisecond })
+	w.bridge.speaks.Store(&generations{stateless: []string{"2026-07-28"}})
+	large := strings.NewReplacer("tools/call", "vendor/x", "hi", strings.Repeat("x", 1<<20)).Replace(statelessCall)
+	leave, left := w.postBlocked(large, headerVersion, "2026-07-28", headerMethod, "vendor/x")
+	w.Eventually(func() float64 { return w.metric("messages_total", toServer) }).Should(Equal(1.0))
+	child, f := w.bridge.shared.get(t.Context())
+	w.Expect(f).To(BeNil())
+	child.becomeIdle()
+	w.Expect(w.metric("children")).To(Equal(1.0), "the client waits")
+
+	leave()
+
+	w.Eventually(left).Should(BeClosed())
+	w.Eventually(func() float64 { child.becomeIdle(); return w.metric("children") }).Should(BeZero())
+}
+
+// postBlocked sends a message until leave is called. Then left is closed.
+func (w *testBridge) postBlocked(body string, headers ...string) (leave context.CancelFunc, left <-chan struct{}) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = w.tryPost(ctx, http.DefaultClient, body, headers...)
+	}()
+	return cancel, done
+}
+
 func TestMessageSizes(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
@@ -209,6 +259,49 @@ func TestMessagesAreParkedUntilAStreamOpens(t *testing.T) {
 	defer resp.Body.Close()
 	lines := bufio.NewReader(resp.Body)
 	w.Eventually(func() string { line, _ := lines.ReadString('\n'); return line }).Should(ContainSubstring("notifications/early"))
+}
+
+// brokenWriter is a client that leaves after some writes.
+type brokenWriter struct {
+	*httptest.ResponseRecorder
+	writes int
+}
+
+func (b *brokenWriter) Write(data []byte) (int, error) {
+	if b.writes == 0 {
+		return 0, io.ErrClosedPipe
+	}
+	b.writes--
+	return b.ResponseRecorder.Write(data)
+}
+
+func TestParkedMessagesAreKeptIfTheirStreamBreaks(t *testing.T) {
+	w := newTestBridge(t, []string{"sh", "-c", `read first; echo '{"jsonrpc":"2.0","id":1,"result":{}}'
+		for n in 1 2 3; do echo '{"jsonrpc":"2.0","id":"parked '$n'","method":"roots/list"}'; done; while read more; do :; done`})
+	id := w.session()
+	s := w.bridge.lookup(id)
+	w.Eventually(func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.parked.messages)
+	}).Should(Equal(3))
+	in := &incoming{release: func() {}}
+	w.Expect(in.parse([]byte(ping))).To(BeNil())
+	broken := &brokenWriter{httptest.NewRecorder(), 3} // an event has three writes
+
+	s.request(broken, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", http.NoBody), in)
+
+	w.Expect(broken.Body.String()).To(And(ContainSubstring("parked 1"), Not(ContainSubstring("parked 2"))))
+	w.Expect(s.resident().pending).To(BeFalse(), "no client waits for the response")
+	resp := w.open(http.MethodGet, "", headerSession, id)
+	defer resp.Body.Close()
+	var received []string
+	for lines := bufio.NewScanner(resp.Body); len(received) < 2 && lines.Scan(); {
+		if _, message, ok := strings.Cut(lines.Text(), "parked "); ok {
+			received = append(received, message[:1])
+		}
+	}
+	w.Expect(received).To(Equal([]string{"2", "3"}))
 }
 
 func TestFiveHundredSessions(t *testing.T) {

@@ -3,7 +3,6 @@ package bridge
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -25,8 +24,8 @@ func NewParamChecker(timeout time.Duration, log logr.Logger) *ParamChecker {
 }
 
 // Exchange sends a JSON-RPC request to the server for the caller of the request that is checked, and returns the
-// JSON-RPC response.
-type Exchange func(ctx context.Context, method string, message []byte) (response []byte, err error)
+// HTTP status and the JSON-RPC response, which is empty if there is none.
+type Exchange func(ctx context.Context, method string, message []byte) (status int, response []byte, err error)
 
 // Refusal is the response to a request that is refused.
 type Refusal struct {
@@ -98,16 +97,20 @@ func (x Exchange) listTools(ctx context.Context, cursor string) (json.RawMessage
 	if cursor != "" {
 		params = `{"cursor":` + quoted(cursor) + `,"_meta":{` + statelessMeta + `}}`
 	}
-	answer, err := x(ctx, method, []byte(`{"jsonrpc":"2.0","id":"fixpoint-tools","method":"`+method+`","params":`+params+`}`))
+	status, answer, err := x(ctx, method, []byte(`{"jsonrpc":"2.0","id":"fixpoint-tools","method":"`+method+`","params":`+params+`}`))
 	if err != nil {
 		return nil, err
 	}
 	e, err := parse(answer)
 	switch {
-	case err != nil:
-		return nil, errors.New("the response of the server is no JSON-RPC message")
-	case e.errorCode() == codeMethodNotFound:
+	case err == nil && e.errorCode() == codeMethodNotFound:
 		return nil, nil
+	case status != http.StatusOK && status != http.StatusBadRequest:
+		// The reason may be the caller, or the path and the headers of its request. That of 400 is the message, which is the
+		// same for all callers.
+		return nil, fmt.Errorf("%w with status %d", errListRefused, status)
+	case err != nil:
+		return nil, fmt.Errorf("the response of the server with status %d is no JSON-RPC message", status)
 	case present(e.Error):
 		return nil, fmt.Errorf("the server responded with error %d", e.errorCode())
 	}

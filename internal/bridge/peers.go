@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -42,7 +43,8 @@ func (b *Bridge) forward(w http.ResponseWriter, r *http.Request, to netip.AddrPo
 		}
 	}
 	defer in.release()
-	b.peers.Forward(w, r, b.forwarded(r, in, to), to, func() json.RawMessage { return in.ID })
+	id := json.RawMessage(bytes.Clone(in.ID)) // not a part of the message, which is dropped before the response
+	b.peers.Forward(w, r, b.forwarded(r, in, to), to, func() json.RawMessage { return id })
 }
 
 // forwarded is the request to the other replica.
@@ -50,23 +52,42 @@ func (b *Bridge) forwarded(r *http.Request, in *incoming, to netip.AddrPort) *ht
 	out := b.peers.Request(r, to)
 	out.URL = &url.URL{Scheme: "https", Host: to.String(), Path: peerSessionPath}
 	if r.Method == http.MethodPost {
-		out.ContentLength = int64(len(in.message))
-		out.Body = &sentOnce{Reader: bytes.NewReader(in.message), sent: in.release}
-		// The transport sends a request again only if the connection was closed before any of it was sent.
-		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(in.message)), nil }
+		message, release := in.message, in.release
+		sent := func() {
+			if len(message) > smallMessage {
+				message = nil
+			}
+		}
+		body := func() io.ReadCloser { return &sentOnce{bytes.NewReader(message), sent, release} }
+		out.ContentLength = int64(len(message))
+		out.Body = body()
+		// The transport sends a request again only if the connection was closed before any of it was sent. It may have read
+		// all of a small message before, into its buffer, but not all of a large one.
+		out.GetBody = func() (io.ReadCloser, error) { return body(), nil }
 	}
 	return out
 }
 
-// sentOnce returns the place of a message after it was sent.
+// sentOnce is a message that the transport sends. The request has it until its response ends, but nothing of a large
+// message after it was sent.
 type sentOnce struct {
 	io.Reader
-	sent func()
+	sent, release func()
 }
 
-// Close is called by the transport when it has sent the message.
+// Read implements io.Reader. At the end, what was read before was sent, but for what fits into a buffer.
+func (s *sentOnce) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		s.Reader = http.NoBody
+		s.sent()
+	}
+	return n, err
+}
+
+// Close is called by the transport when it has sent the message. It returns its place.
 func (s *sentOnce) Close() error {
-	s.sent()
+	s.release()
 	return nil
 }
 

@@ -4,19 +4,24 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	. "github.com/onsi/gomega"
 
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
 	"github.com/fixpoint-dev/fixpoint/internal/peers/peerstest"
 )
@@ -198,6 +203,48 @@ func TestForwardedRequestsAreThoseOfTheCaller(t *testing.T) {
 	owner.Expect(other.bridge.endPeerStream(stop, owner.bridge.peers.Self())).To(MatchError("status 404"))
 	stop.Header.Set(headerCaller, "ann")
 	owner.Expect(other.bridge.endPeerStream(stop, owner.bridge.peers.Self())).To(Succeed())
+}
+
+// The response of a slow tool must not hold the message of the call.
+func TestForwardedMessagesAreDroppedAfterTheyWereSent(t *testing.T) {
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
+	var kept atomic.Pointer[weak.Pointer[byte]]
+	owner := newReplica(t, server("deaf-to-discover"), keys, "a")
+	other := newReplica(t, tinyServer(), keys, "a", func(o *Options) {
+		o.Protect = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				record := callrecord.New(func(message []byte) { kept.Store(new(weak.Make(&message[0]))) })
+				next.ServeHTTP(w, r.WithContext(callrecord.With(r.Context(), record)))
+			})
+		}
+	})
+	large := strings.Replace(ping, "ping", strings.Repeat("x", 100<<10), 1)
+	leave, left := other.postBlocked(large, headerSession, owner.session())
+	owner.Eventually(func() float64 { return owner.metric("messages_total", toServer) }).Should(Equal(2.0))
+	dropped := func() bool { runtime.GC(); return kept.Load().Value() == nil }
+
+	owner.Eventually(dropped).Should(BeTrue())
+
+	owner.Expect(left).NotTo(BeClosed())
+	leave()
+	owner.Eventually(left).Should(BeClosed())
+}
+
+// The transport sends a message again if the connection was closed before anything of it was sent.
+func TestForwardedMessagesCanBeSentAgain(t *testing.T) {
+	w := newReplica(t, tinyServer(), peerstest.Keys(t, time.Now()), "a")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", http.NoBody)
+	for _, size := range []int{10, 2 * smallMessage} {
+		message := make([]byte, size)
+		out := w.bridge.forwarded(r, &incoming{message: message, release: func() {}}, w.bridge.peers.Self())
+		// At most this may be in its buffer.
+		_, err := io.Copy(io.Discard, io.LimitReader(out.Body, smallMessage))
+		w.Expect(err).NotTo(HaveOccurred())
+
+		again, err := out.GetBody()
+		w.Expect(err).NotTo(HaveOccurred())
+		w.Expect(io.ReadAll(again)).To(Equal(message))
+	}
 }
 
 func TestClientsCannotChooseTheirAddress(t *testing.T) {

@@ -183,6 +183,7 @@ type reply struct {
 
 func readReplies(c *child, lines chan<- reply, stop <-chan struct{}) {
 	defer close(lines)
+	defer c.stdout.Close()
 	for {
 		line, _, err := c.lines.next()
 		if err != nil {

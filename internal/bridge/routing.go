@@ -52,7 +52,7 @@ func (s *session) answer(e *envelope, line []byte) {
 func (s *session) initializeAnswered(c *call, e *envelope, line []byte) {
 	s.bridge.metrics.startTime.Observe(time.Since(s.begun).Seconds())
 	if present(e.Error) {
-		c.stream.sessionID = ""
+		c.stream.dropSession()
 		if e.errorCode() == codeMethodNotFound { // see checkGeneration
 			s.countUndelivered(c.stream.refuse(http.StatusNotFound, line))
 		} else {
@@ -97,7 +97,11 @@ func (s *session) target(e *envelope, line []byte) *stream {
 	if stream := s.choose(e); stream != nil {
 		return stream
 	}
-	s.park(e, line)
+	m := parked{line: bytes.Clone(line)}
+	if e.kind() == request {
+		m.id = bytes.Clone(e.ID)
+	}
+	s.park(m)
 	return nil
 }
 
@@ -184,18 +188,14 @@ type parked struct {
 	line []byte
 }
 
-func (s *session) park(e *envelope, line []byte) {
+func (s *session) park(m parked) {
 	p := &s.parked
-	var id json.RawMessage
-	if e.kind() == request {
-		id = bytes.Clone(e.ID)
-	}
-	if len(line) > parkedBytes {
-		s.dropParked(parked{id: id, line: line})
+	if len(m.line) > parkedBytes {
+		s.dropParked(m)
 		return
 	}
-	p.messages = append(p.messages, parked{id: id, line: append([]byte(nil), line...)})
-	p.bytes += len(line)
+	p.messages = append(p.messages, m)
+	p.bytes += len(m.line)
 	for len(p.messages) > parkedMessages || p.bytes > parkedBytes {
 		oldest := p.messages[0]
 		p.messages = p.messages[1:]
@@ -214,14 +214,31 @@ func (s *session) dropParked(m parked) {
 	}
 }
 
-// flush sends the parked messages to a new stream.
+// flush sends the parked messages to a new stream. If it is closed, the rest waits for the next one.
 func (s *session) flush(to *stream) {
 	s.mu.Lock()
 	waiting := s.parked.messages
 	s.parked = parking{}
 	s.mu.Unlock()
+	for i, m := range waiting {
+		if to.send(m.line) != nil {
+			s.parkAgain(waiting[i:])
+			return
+		}
+	}
+}
+
+// parkAgain parks messages in front of those that were parked in the meantime.
+func (s *session) parkAgain(waiting []parked) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over != nil {
+		return
+	}
+	waiting = append(waiting, s.parked.messages...)
+	s.parked = parking{}
 	for _, m := range waiting {
-		s.countUndelivered(to.send(m.line))
+		s.park(m)
 	}
 }
 

@@ -151,6 +151,12 @@ func addTools(s *mcp.Server) {
 		err := cmd.Start()
 		return strconv.Itoa(cmd.Process.Pid), err
 	})
+	add("daemon", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) {
+		cmd := exec.Command("sleep", "300")
+		cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Setsid: true}
+		err := cmd.Start()
+		return strconv.Itoa(cmd.Process.Pid), err
+	})
 	add("stderr", func(_ context.Context, _ *mcp.CallToolRequest, in toolInput) (string, error) {
 		for i := range in.Count {
 			fmt.Fprintf(os.Stderr, "line %d\n", i)

@@ -100,6 +100,7 @@ func (s *session) run() error {
 
 // relay relays the output of the child until it ends.
 func (s *session) relay() {
+	defer s.child.stdout.Close()
 	for {
 		line, over, err := s.child.lines.next()
 		switch {

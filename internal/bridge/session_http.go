@@ -89,15 +89,17 @@ func (s *session) request(w http.ResponseWriter, r *http.Request, in *incoming) 
 		return
 	}
 	s.flush(c.stream)
-	if err := s.forward(in); err != nil {
-		// The child has exited; the end of the session fails the call.
+	// While the child does not read, a call whose client has left must not keep the session.
+	stop := context.AfterFunc(r.Context(), func() { s.leave(c) })
+	err := s.forward(in)
+	stop()
+	if err != nil {
+		// The child is being stopped; the end of the session fails the call.
 		s.log.V(1).Info("Failed to send a message to the server", "error", err.Error())
 	}
-	if c.stream.wait(r.Context(), s.bridge.opts.KeepAlive) {
-		return
-	}
-	s.leave(c)
-	if c.initialize {
+	complete := c.stream.wait(r.Context(), s.bridge.opts.KeepAlive)
+	s.leave(c) // also if a message before the response could not be sent
+	if c.initialize && !complete {
 		// The client did not receive the session id.
 		s.end(ended(reasonClientLeft, "the client disconnected while the session started"))
 	}

@@ -28,8 +28,9 @@ type shared struct {
 	starting chan struct{}
 	startErr *failure
 	inFlight int
-	// notifying is how many of them are notifications that are being sent: forever if the child does not read.
-	notifying int
+	// unawaited is how many of them are notifications that are being sent, or requests whose client has left. While the
+	// child does not read, they do not end.
+	unawaited int
 	// used is when the last request ended.
 	used       time.Time
 	quickExits int
@@ -118,11 +119,11 @@ func (s *shared) leave() {
 	s.bridge.signalChange()
 }
 
-// notifies changes the number of notifications that are being sent.
-func (s *shared) notifies(by int) {
+// countUnawaited changes the number of requests that no client waits for.
+func (s *shared) countUnawaited(by int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.notifying += by
+	s.unawaited += by
 }
 
 // usedWithin reports whether a request is pending or ended less than d ago.
@@ -212,11 +213,11 @@ func (s *shared) gone(w *worker, crashed bool) {
 }
 
 // dismiss removes an idle worker, so that the next request starts another child. A request in flight may have this one
-// before it is one of its calls. A notification does not keep it.
+// before it is one of its calls. One that no client waits for does not keep it.
 func (s *shared) dismiss(w *worker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.inFlight > s.notifying {
+	if s.inFlight > s.unawaited {
 		return false
 	}
 	if s.worker == w {

@@ -43,8 +43,8 @@ func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, in *incom
 func (w *worker) notifyChild(rw http.ResponseWriter, in *incoming) {
 	if in.kind() == notification && in.Method != "notifications/cancelled" {
 		if out, err := renumbered(&in.envelope, ""); err == nil {
-			w.shared.notifies(1)
-			defer w.shared.notifies(-1)
+			w.shared.countUnawaited(1)
+			defer w.shared.countUnawaited(-1)
 			w.shared.bridge.metrics.relayed(toServer, len(out))
 			_ = w.child.send(out) // notifications have no response
 		}
@@ -55,6 +55,13 @@ func (w *worker) notifyChild(rw http.ResponseWriter, in *incoming) {
 // request serves one request with the shared child.
 func (w *worker) request(rw http.ResponseWriter, r *http.Request, in *incoming) {
 	b := w.shared.bridge
+	// A child that does not read must not be kept by requests whose client has left.
+	stop := context.AfterFunc(r.Context(), func() { w.shared.countUnawaited(1) })
+	defer func() {
+		if !stop() {
+			w.shared.countUnawaited(-1)
+		}
+	}()
 	if f := w.schemas.check(r, &in.envelope, w.listTools); f != nil {
 		b.refuse(rw, in.ID, f)
 		return
@@ -76,7 +83,7 @@ func (w *worker) request(rw http.ResponseWriter, r *http.Request, in *incoming) 
 	}
 	b.metrics.relayed(toServer, len(out))
 	if err := w.child.send(out); err != nil {
-		// The child has exited, which fails the call.
+		// The child is being stopped, which fails the call.
 		w.log.V(1).Info("Failed to send a message to the server", "error", err.Error())
 	}
 	in.release()

@@ -132,6 +132,13 @@ func (s *stream) wait(ctx context.Context, interval time.Duration) bool {
 	}
 }
 
+// dropSession keeps the id of a session that does not start out of the headers.
+func (s *stream) dropSession() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessionID = ""
+}
+
 // detach stops using the writer, which must not be used after the handler
 // returns.
 func (s *stream) detach() {

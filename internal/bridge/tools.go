@@ -60,10 +60,15 @@ func (s *schemas) check(r *http.Request, e *envelope, list listPage) *failure {
 	name := text(e.Params.Name)
 	check := func(params []param) *failure { return checkParams(params, r.Header, e.Params.Arguments) }
 	params := s.within(r.Context(), toolsMaxAge, list).params[name]
-	if check(params) == nil && recognized(params, r.Header) {
-		return nil
+	failed := check(params)
+	if failed != nil || !recognized(params, r.Header) {
+		failed = check(s.within(r.Context(), toolsMinAge, list).params[name])
 	}
-	return check(s.within(r.Context(), toolsMinAge, list).params[name])
+	if r.Context().Err() != nil {
+		// The list may be empty or an earlier one, by which the call must not be executed.
+		return ended(reasonClientLeft, "the client disconnected")
+	}
+	return failed
 }
 
 // recognized reports whether each Mcp-Param header is that of a parameter.
@@ -95,6 +100,10 @@ func (s *schemas) within(ctx context.Context, age time.Duration, list listPage) 
 		s.tools = fresh
 	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), errListTimeout):
 		return s.tools // the client has disconnected
+	case s.tools.params == nil && errors.Is(err, errListRefused):
+		// One caller must not end the check for others, who may get the first list.
+		s.log.V(1).Info("Failed to list the tools for a caller", "error", err.Error())
+		return s.tools
 	default:
 		s.log.Info("Failed to list the tools; Mcp-Param headers are checked by the previous list, if there is one", "error", err.Error())
 		s.tools = &tools{params: s.tools.params, bytes: s.tools.bytes, invalid: s.tools.invalid}
@@ -103,7 +112,11 @@ func (s *schemas) within(ctx context.Context, age time.Duration, list listPage) 
 	return s.tools
 }
 
-var errListTimeout = errors.New("the server did not list its tools in time")
+var (
+	errListTimeout = errors.New("the server did not list its tools in time")
+	// errListRefused is the error of a list that the server may not refuse to other callers.
+	errListRefused = errors.New("the server refused the list")
+)
 
 // reportInvalid logs tools with an invalid definition, once.
 func (s *schemas) reportInvalid(fresh *tools) {
@@ -213,7 +226,7 @@ func (w *worker) call(ctx context.Context, method, cursor string) (json.RawMessa
 		return nil, err
 	}
 	if err := w.child.send(out); err != nil {
-		w.log.V(1).Info("Failed to send a message to the server", "error", err.Error()) // its exit fails the call
+		w.log.V(1).Info("Failed to send a message to the server", "error", err.Error()) // its end fails the call
 	}
 	answer, err := c.wait(ctx)
 	if err != nil {

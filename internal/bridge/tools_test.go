@@ -1,12 +1,16 @@
 package bridge
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
 )
@@ -84,6 +88,32 @@ func TestToolsOfServersThatDoNotListThemAreCallable(t *testing.T) {
 				w.Expect(w.callWith("any", `{}`, "Mcp-Param-X", "1").Status).To(Equal(200))
 			}
 			w.Expect(w.logs.String()).To(ContainSubstring(logged))
+		})
+	}
+}
+
+// A client must not get its call past the check by leaving while the tools are listed.
+func TestCallsOfClientsThatLeftAreNotExecuted(t *testing.T) {
+	message, err := parse([]byte(statelessCall))
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	for name, waits := range map[string]bool{"while another call lists": true, "while it lists": false} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			ctx, leave := context.WithCancel(t.Context())
+			s := newSchemas(time.Hour, logr.Discard())
+			if waits {
+				s.listing <- struct{}{}
+				leave()
+			}
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp", http.NoBody)
+			r.Header.Set("Mcp-Param-Region", "eu")
+
+			failed := s.check(r, &message, func(ctx context.Context, _ string) (json.RawMessage, error) {
+				leave()
+				return nil, ctx.Err()
+			})
+
+			g.Expect(failed).To(HaveField("Reason", reasonClientLeft))
 		})
 	}
 }

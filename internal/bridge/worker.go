@@ -48,6 +48,10 @@ func (w *worker) add(c *sharedCall) (string, *failure) {
 	if w.over != nil {
 		return "", w.over
 	}
+	if c.listens && w.shared.bridge.isDraining() {
+		// It would delay the end of the drain: stopListening has ended the others.
+		return "", drainFailure()
+	}
 	w.next++
 	number := strconv.FormatInt(w.next, 10)
 	w.calls[number] = c
@@ -84,6 +88,7 @@ func (w *worker) cancel(number, why string) {
 }
 
 func (w *worker) relay() {
+	defer w.child.stdout.Close()
 	for {
 		line, over, err := w.child.lines.next()
 		switch {
