@@ -87,7 +87,7 @@ func (w *webhook) certificates(o Options, cfg *rest.Config) (func(*tls.ClientHel
 		w.watcher = watcher
 	}
 	keeper, err := certificates.New(certificates.Options{
-		Config: cfg, Namespace: o.PodNamespace, Service: o.WebhookService, Provided: w.watcher != nil, Definitions: o.definitions(),
+		Config: cfg, Namespace: o.PodNamespace, Service: o.WebhookService, Provided: w.watcher != nil, Definitions: o.definitions(), Cached: o.cachedDefinitions(),
 		Current: v1beta1.SchemeGroupVersion.Version, Logger: w.logger,
 	})
 	if err != nil {
@@ -109,6 +109,15 @@ func (o Options) definitions() []string {
 	var names []string
 	for _, resource := range []string{"appservices", "mcpservers", "securestorages"} {
 		names = append(names, v1beta1.Resource(resource).String())
+	}
+	return names
+}
+
+// cachedDefinitions are those of the controllers that the manager runs.
+func (o Options) cachedDefinitions() []string {
+	var names []string
+	for _, kind := range o.migratedKinds() {
+		names = append(names, v1beta1.Resource(kind.Resource).String())
 	}
 	return names
 }

@@ -51,8 +51,9 @@ type Options struct {
 	// Provided says that the certificate and the CA bundles are provided by cert-manager or the administrator. The
 	// keeper then only observes the CustomResourceDefinitions.
 	Provided bool
-	// Definitions are the names of the CustomResourceDefinitions whose CA bundle is kept.
-	Definitions []string
+	// Definitions are the names of the CustomResourceDefinitions whose CA bundle is kept. Cached are those of them whose
+	// objects the manager reads.
+	Definitions, Cached []string
 	// Current is the version of the API that is stored.
 	Current string
 
@@ -86,7 +87,7 @@ type observed struct {
 	bundle []byte
 	// older says that objects may be stored in an older version.
 	older bool
-	// webhook says that it is converted by a webhook.
+	// webhook says that it is converted by this webhook, or by one with a URL.
 	webhook bool
 }
 
@@ -128,16 +129,12 @@ func (k *Keeper) Ready(*http.Request) error {
 	return err
 }
 
-// StoresOlder reports whether objects may be stored in an older version, so that reading them needs the webhook.
+// StoresOlder reports whether objects that the manager reads may be stored in an older version, so that reading them needs
+// the webhook.
 func (k *Keeper) StoresOlder() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, definition := range k.observed {
-		if definition.older {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(k.o.Cached, func(name string) bool { return k.observed[name].older })
 }
 
 // DefinitionChanged receives after a change of a CustomResourceDefinition, or of several.
@@ -180,6 +177,9 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 	now := k.o.Clock.Now()
 	present := parse(data)
 	do, again := decide(present, k.names, now)
+	if do == promote && !k.isPublished(present.next) {
+		do, again = keep, now.Add(retryDelay)
+	}
 	if do != keep {
 		if err := k.write(ctx, do, present, secret, now); err != nil {
 			k.o.Logger.Error(err, "Failed to write the certificate of the webhook", "namespace", k.o.Namespace, "secret", SecretName)
@@ -193,6 +193,18 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 		return retryDelay
 	}
 	return min(again.Sub(now), maxWait)
+}
+
+// isPublished reports whether the API servers trust a certificate, as far as the CustomResourceDefinitions say.
+func (k *Keeper) isPublished(p *pair) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, definition := range k.observed {
+		if definition.webhook && !trusts(definition.bundle, p) {
+			return false
+		}
+	}
+	return true
 }
 
 func (k *Keeper) current() (*corev1.Secret, bool) {
@@ -239,6 +251,7 @@ func (k *Keeper) write(ctx context.Context, do action, present state, secret *co
 
 // inject sets the CA bundle of the CustomResourceDefinitions that have another one.
 func (k *Keeper) inject(ctx context.Context, bundle []byte) error {
+	var failures []error
 	for _, name := range k.o.Definitions {
 		k.mu.Lock()
 		definition, read := k.observed[name]
@@ -251,11 +264,12 @@ func (k *Keeper) inject(ctx context.Context, bundle []byte) error {
 				WithWebhook(apiextensionsv1ac.WebhookConversion().
 					WithClientConfig(apiextensionsv1ac.WebhookClientConfig().WithCABundle(bundle...)))))
 		if _, err := k.definitions.Apply(ctx, desired, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
-			return fmt.Errorf("applying CustomResourceDefinition %s: %w", name, err)
+			failures = append(failures, fmt.Errorf("applying CustomResourceDefinition %s: %w", name, err))
+			continue
 		}
 		k.o.Logger.Info("Set the CA bundle of a CustomResourceDefinition", "definition", name)
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // watchSecret observes the Secret.
@@ -280,7 +294,7 @@ func (k *Keeper) watchDefinition(ctx context.Context, name string) {
 		if definition == nil {
 			delete(k.observed, name)
 		} else {
-			k.observed[name] = observationOf(definition, k.o.Current)
+			k.observed[name] = k.o.observationOf(definition)
 		}
 		k.mu.Unlock()
 		signal(k.changed)
@@ -288,10 +302,13 @@ func (k *Keeper) watchDefinition(ctx context.Context, name string) {
 	}, func() {})
 }
 
-func observationOf(definition *apiextensionsv1.CustomResourceDefinition, current string) observed {
-	seen := observed{older: slices.ContainsFunc(definition.Status.StoredVersions, func(v string) bool { return v != current })}
+// observationOf leaves the webhook of another Service alone: another manager keeps its CA bundle.
+func (o Options) observationOf(definition *apiextensionsv1.CustomResourceDefinition) observed {
+	seen := observed{older: slices.ContainsFunc(definition.Status.StoredVersions, func(v string) bool { return v != o.Current })}
 	if conversion := definition.Spec.Conversion; conversion != nil && conversion.Webhook != nil && conversion.Webhook.ClientConfig != nil {
-		seen.webhook, seen.bundle = true, conversion.Webhook.ClientConfig.CABundle
+		service := conversion.Webhook.ClientConfig.Service
+		seen.webhook = service == nil || service.Namespace == o.Namespace && service.Name == o.Service
+		seen.bundle = conversion.Webhook.ClientConfig.CABundle
 	}
 	return seen
 }

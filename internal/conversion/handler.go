@@ -1,6 +1,7 @@
 package conversion
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -23,6 +24,9 @@ const (
 	// The first read of a request has its length, but at least and at most these, in bytes. So requests of the usual
 	// size never wait for memory while they hold some.
 	minRead, maxRead = 64 << 10, 4 << 20
+	// maxWait is how long a request waits for memory. While its body is not read, the context of a request does not end with
+	// its connection, so that clients that have left would hold memory for ever.
+	maxWait = 10 * time.Second
 )
 
 // Handler serves ConversionReviews. It has no state, so every replica serves it, and at any time. The metrics may be
@@ -37,7 +41,9 @@ func Handler(logger logr.Logger, metrics *Metrics) http.Handler {
 		client, _, _ := net.SplitHostPort(r.RemoteAddr) // an address without a port is a client as well
 		held := memory.begin(client)
 		defer held.end()
-		body, err := read(http.MaxBytesReader(w, r.Body, maxReview), r.ContentLength, func(bytes int) error { return held.acquire(r.Context(), int64(bytes)) })
+		waits, cancel := context.WithTimeout(r.Context(), maxWait)
+		defer cancel()
+		body, err := read(http.MaxBytesReader(w, r.Body, maxReview), r.ContentLength, func(bytes int) error { return held.acquire(waits, int64(bytes)) })
 		if err != nil {
 			http.Error(w, "reading the request: "+err.Error(), http.StatusBadRequest)
 			return

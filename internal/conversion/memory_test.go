@@ -2,11 +2,14 @@ package conversion
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
@@ -25,6 +28,35 @@ func TestAClientGetsHalfOfTheMemory(t *testing.T) {
 	slow.end()
 	g.Expect(third.acquire(t.Context(), 50)).To(Succeed())
 }
+
+// Two requests of one client, which hold what it may hold, wait for each other. They end, although nothing tells that the
+// client has left.
+func TestRequestsDoNotWaitForMemoryForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, handler := NewWithT(t), Handler(logr.Discard(), nil)
+		var both sync.WaitGroup
+		both.Add(2)
+		var ended sync.WaitGroup
+		for range 2 {
+			ended.Go(func() {
+				rest := readerFunc(func(p []byte) (int, error) { return len(p), nil })
+				body := io.MultiReader(io.LimitReader(rest, maxRead), readerFunc(func([]byte) (int, error) {
+					both.Done()
+					both.Wait()
+					return 0, io.EOF
+				}), rest)
+				recorder := httptest.NewRecorder()
+				handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, Path, body))
+				g.Expect(recorder.Code).To(Equal(http.StatusBadRequest))
+			})
+		}
+		ended.Wait()
+	})
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestMemoryForgetsClients(t *testing.T) {
 	g, m := NewWithT(t), newMemory(100)

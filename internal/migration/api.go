@@ -59,8 +59,8 @@ func (c *client) Apply(ctx context.Context, kind Kind, configuration *unstructur
 }
 
 // SetStoredVersion implements [API].
-func (c *client) SetStoredVersion(ctx context.Context, kind Kind) error {
-	desired := apiextensionsv1ac.CustomResourceDefinition(kind.definition()).
+func (c *client) SetStoredVersion(ctx context.Context, kind Kind, resourceVersion string) error {
+	desired := apiextensionsv1ac.CustomResourceDefinition(kind.definition()).WithResourceVersion(resourceVersion).
 		WithStatus(apiextensionsv1ac.CustomResourceDefinitionStatus().WithStoredVersions(kind.Version))
 	_, err := c.definitions.ApplyStatus(ctx, desired, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	return err

@@ -69,6 +69,9 @@ type Kind struct {
 	Resource string
 	// FieldManager and Finalizer are those of its controller.
 	FieldManager, Finalizer string
+
+	// generation is that of its CustomResourceDefinition when the migration of its objects began.
+	generation int64
 }
 
 // API is what a migration needs of the API server.
@@ -79,8 +82,9 @@ type API interface {
 	List(ctx context.Context, kind Kind, from string, limit int64) (*metav1.PartialObjectMetadataList, error)
 	// Apply applies a configuration by force.
 	Apply(ctx context.Context, kind Kind, configuration *unstructured.Unstructured, fieldManager string) error
-	// SetStoredVersion declares that all objects of a kind are stored in its version.
-	SetStoredVersion(ctx context.Context, kind Kind) error
+	// SetStoredVersion declares that all objects of a kind are stored in its version, if its CustomResourceDefinition has
+	// the resource version.
+	SetStoredVersion(ctx context.Context, kind Kind, resourceVersion string) error
 	// SetCondition sets a condition of the CustomResourceDefinition of a kind.
 	SetCondition(ctx context.Context, kind Kind, condition apiextensionsv1.CustomResourceDefinitionCondition) error
 	// RemoveCondition removes the condition that was set.
@@ -146,6 +150,9 @@ func (m *Migration) inspect(ctx context.Context) ([]Kind, error) {
 	var older []Kind
 	for _, kind := range m.Kinds {
 		definition, err := m.API.Definition(ctx, kind)
+		if apierrors.IsNotFound(err) {
+			continue // it has no objects
+		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the CustomResourceDefinition of %s: %w", kind.Resource, err)
 		}
@@ -155,6 +162,7 @@ func (m *Migration) inspect(ctx context.Context) ([]Kind, error) {
 				return nil, err
 			}
 		case !slices.Equal(definition.Status.StoredVersions, []string{kind.Version}):
+			kind.generation = definition.Generation
 			older = append(older, kind)
 		}
 	}
@@ -208,15 +216,35 @@ func (m *Migration) migrateAll(ctx context.Context) (done bool) {
 // complete declares that all objects of a kind are migrated. The stored versions come last, because without older ones
 // no attempt follows.
 func (m *Migration) complete(ctx context.Context, kind Kind, migrated int) error {
+	if _, err := m.unchanged(ctx, kind); err != nil {
+		return err
+	}
 	message := fmt.Sprintf("All objects are stored in %s. %d were migrated.", kind.Version, migrated)
 	if err := m.report(ctx, kind, corev1.EventTypeNormal, apiextensionsv1.ConditionTrue, ReasonMigrated, message); err != nil {
 		return err
 	}
-	if err := m.API.SetStoredVersion(ctx, kind); err != nil {
+	resourceVersion, err := m.unchanged(ctx, kind)
+	if err != nil {
+		return err
+	}
+	if err := m.API.SetStoredVersion(ctx, kind, resourceVersion); err != nil {
 		return fmt.Errorf("setting the stored version of %s: %w", kind.Resource, err)
 	}
 	m.Logger.Info("Migrated all objects", "resource", kind.Resource, "version", kind.Version, "objects", migrated)
 	return nil
+}
+
+// unchanged returns the resource version of the CustomResourceDefinition of a kind. It fails if the definition has changed
+// since the migration began: objects may have been stored in another version meanwhile.
+func (m *Migration) unchanged(ctx context.Context, kind Kind) (resourceVersion string, err error) {
+	definition, err := m.API.Definition(ctx, kind)
+	if err != nil {
+		return "", fmt.Errorf("reading the CustomResourceDefinition of %s: %w", kind.Resource, err)
+	}
+	if definition.Generation != kind.generation {
+		return "", fmt.Errorf("CustomResourceDefinition %s has changed during the migration, so objects may be stored in another version", kind.definition())
+	}
+	return definition.ResourceVersion, nil
 }
 
 // report sets the condition, and emits an Event unless the type is empty.

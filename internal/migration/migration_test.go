@@ -37,9 +37,10 @@ var (
 type fakeAPI struct {
 	stored     map[string][]string
 	conditions map[string][]apiextensionsv1.CustomResourceDefinitionCondition
-	// storage is the version in which objects are stored, v1beta1 by default.
-	storage string
-	objects map[string][]metav1.PartialObjectMetadata
+	// storage is the version in which objects are stored, v1beta1 by default, and generation that of the definitions.
+	storage    string
+	generation int64
+	objects    map[string][]metav1.PartialObjectMetadata
 	// version is that in which an object is stored, by its UID.
 	version map[types.UID]string
 	// fail returns the error of a request.
@@ -71,6 +72,7 @@ func (f *fakeAPI) Definition(_ context.Context, kind Kind) (*apiextensionsv1.Cus
 	for _, version := range []string{"v1alpha1", "v1beta1"} {
 		definition.Spec.Versions = append(definition.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{Name: version, Storage: version == f.storage})
 	}
+	definition.Generation, definition.ResourceVersion = f.generation, strconv.FormatInt(f.generation, 10)
 	definition.Status.StoredVersions = f.stored[kind.Resource]
 	definition.Status.Conditions = f.conditions[kind.Resource]
 	return definition, f.fail("stored " + kind.Resource)
@@ -111,9 +113,12 @@ func (f *fakeAPI) Apply(_ context.Context, kind Kind, configuration *unstructure
 	return nil
 }
 
-func (f *fakeAPI) SetStoredVersion(_ context.Context, kind Kind) error {
+func (f *fakeAPI) SetStoredVersion(_ context.Context, kind Kind, resourceVersion string) error {
 	if err := f.fail("set " + kind.Resource); err != nil {
 		return err
+	}
+	if resourceVersion != strconv.FormatInt(f.generation, 10) {
+		panic("the CustomResourceDefinition has changed since it was read")
 	}
 	for _, object := range f.objects[kind.Resource] {
 		if f.version[object.UID] != kind.Version {
@@ -291,6 +296,41 @@ func TestNothingIsMigratedToAVersionThatIsNotStored(t *testing.T) {
 	g.Expect(newMigration(t, api, apps).migrateAll(t.Context())).To(BeTrue(), "nothing remains")
 	g.Expect(api.applied).To(BeEmpty())
 	g.Expect(api.stored["appservices"]).To(Equal([]string{"v1alpha1", "v1beta1"}))
+}
+
+// Objects that were written meanwhile may be stored in the older version, although it is not stored any more.
+func TestAChangeOfTheDefinitionStartsAgain(t *testing.T) {
+	for _, request := range []string{"apply appservices-0001", "condition appservices Migrated"} {
+		t.Run(request, func(t *testing.T) {
+			g, api := NewWithT(t), newFakeAPI(apps, 2)
+			m := newMigration(t, api, apps)
+			api.fail = func(now string) error {
+				if now == request && api.generation == 0 {
+					api.generation, api.version["appservices0"] = 1, "v1alpha1"
+				}
+				return nil
+			}
+
+			g.Expect(m.migrateAll(t.Context())).To(BeFalse())
+			g.Expect(api.stored["appservices"]).To(ContainElement("v1alpha1"))
+			g.Expect(recorded(m)).To(ContainElement(ContainSubstring("appservices.fixpoint.dev has changed during the migration, so objects may be stored in another version")))
+
+			g.Expect(m.migrateAll(t.Context())).To(BeTrue())
+			g.Expect(api.stored["appservices"]).To(ConsistOf("v1beta1"))
+		})
+	}
+}
+
+func TestAKindWithoutDefinitionKeepsNoOtherFromBeingMigrated(t *testing.T) {
+	g, api := NewWithT(t), newFakeAPI(apps, 1)
+	api.fail = func(request string) error {
+		if request == "stored securestorages" {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: "customresourcedefinitions"}, "securestorages.fixpoint.dev")
+		}
+		return nil
+	}
+	g.Expect(newMigration(t, api, stores, apps).migrateAll(t.Context())).To(BeTrue())
+	g.Expect(api.stored["appservices"]).To(ConsistOf("v1beta1"))
 }
 
 // What the condition says is not true any longer when another version is stored.
