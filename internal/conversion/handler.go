@@ -25,7 +25,7 @@ const (
 	// size never wait for memory while they hold some.
 	minRead, maxRead = 64 << 10, 4 << 20
 	// maxWait is how long a request waits for memory. While its body is not read, the context of a request does not end with
-	// its connection, so that clients that have left would hold memory for ever.
+	// its connection, so that clients that have left would hold memory without end.
 	maxWait = 10 * time.Second
 )
 

@@ -31,7 +31,7 @@ func TestAClientGetsHalfOfTheMemory(t *testing.T) {
 
 // Two requests of one client, which hold what it may hold, wait for each other. They end, although nothing tells that the
 // client has left.
-func TestRequestsDoNotWaitForMemoryForEver(t *testing.T) {
+func TestRequestsDoNotWaitForMemoryWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, handler := NewWithT(t), Handler(logr.Discard(), nil)
 		var both sync.WaitGroup

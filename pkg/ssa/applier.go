@@ -104,10 +104,7 @@ func (a *Applier) Apply(ctx context.Context, req Request) (Result, error) {
 		if !IsStale(err) || attempt == attempts {
 			return result, err
 		}
-		id, _, err := identityOf(req.Desired)
-		if err != nil {
-			return Result{}, err
-		}
+		id, _, _ := identityOf(req.Desired) // Decide has checked it
 		if req.Live, err = a.readUncached(ctx, id); err != nil {
 			return Result{}, err
 		}
@@ -248,7 +245,7 @@ type answer struct {
 	// the entry itself if the schema gives another one.
 	fieldsDigest digest
 	fields       string
-	version      digest // of the object whose status was found unchanged under config
+	version      digest // of the object that was found unchanged under config: only a status is not compared again
 }
 
 // versionOf identifies one version of one object.
@@ -264,9 +261,7 @@ func (a *Applier) remember(t target, live client.Object) {
 	if t.fields == t.schemaFields {
 		t.fields = ""
 	}
-	if t.subresource != "" {
-		t.version = versionOf(live)
-	}
+	t.version = versionOf(live)
 	a.answers.add(t.answerKey(), t.answer)
 }
 

@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 func TestDriftOfASecretQuotesNoValue(t *testing.T) {
@@ -109,4 +111,9 @@ func TestWritesAreWhatExecuteSends(t *testing.T) {
 		g.Expect(entries).To(ConsistOf(And(HaveField("Manager", benchManager), HaveField("Operation", metav1.ManagedFieldsOperationApply))))
 		g.Expect(body.GetUID()).To(Equal(former.UID))
 	}
+}
+
+func TestOutcomesAreServedByTheManager(t *testing.T) {
+	err := metrics.Registry.Register(applies)
+	NewWithT(t).Expect(err).To(Equal(prometheus.AlreadyRegisteredError{ExistingCollector: applies, NewCollector: applies}))
 }

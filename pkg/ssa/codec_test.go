@@ -25,6 +25,45 @@ func TestRecordRoundTrip(t *testing.T) {
 	g.Expect(textOf(t, set)).To(Equal(item))
 }
 
+// nested is a field set of this depth.
+func nested(depth int) string {
+	return strings.Repeat(`{"f:a":`, depth-1) + `{}` + strings.Repeat(`}`, depth-1)
+}
+
+func TestFieldSetsAreReadUpToTheirBound(t *testing.T) {
+	g := NewWithT(t)
+	for depth, empty := range map[int]bool{128: false, 129: true} {
+		set, ok := record{packed: pack(nested(depth))}.fields()
+		g.Expect(ok).To(Equal(!empty))
+		g.Expect(ok && set.Empty()).To(BeFalse())
+		entry := managed("x", byApply, "", nested(depth))
+		held, err := entryFields(&entry)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(held.Empty()).To(Equal(empty))
+	}
+	g.Expect(nesting([]byte(`{"f:a":{},"f:b":{"f:c":{}},"f:d":{}}`))).To(Equal(3), "siblings are not nested")
+}
+
+func TestEntryWithoutFieldsHoldsNone(t *testing.T) {
+	g := NewWithT(t)
+	for _, entry := range []*metav1.ManagedFieldsEntry{nil, {Manager: "x"}} {
+		held, err := entryFields(entry)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(held).To(Equal(&fieldSet{}))
+	}
+}
+
+func TestFieldSetThatCannotBeSerializedIsAnError(t *testing.T) {
+	m := managedFields{changed: true, entries: []managedEntry{{set: pathSet(make(fieldPath, 1))}}}
+	applier := newBenchApplier(t, newServer())
+	_, err := m.encode()
+	_, _, writesErr := applier.Writes(Decision{managedFields: m})
+	_, replaceErr := applier.replaceManagedFields(context.Background(), deployment, &appsv1.Deployment{}, m)
+	for _, err := range []error{err, writesErr, replaceErr} {
+		NewWithT(t).Expect(err).To(MatchError(HavePrefix("serializing managed fields: ")))
+	}
+}
+
 func TestRecordOfASharedObjectHasNoOwner(t *testing.T) {
 	r := record{config: digestOf([]byte("c")), packed: "p"}
 	NewWithT(t).Expect(parseRecord(r.String())).To(Equal(r))
@@ -61,9 +100,10 @@ func TestHostileRecordsSayNothing(t *testing.T) {
 		"no field set":                         "v1/c/o",
 		"not base64":                           "v1/c/o/!!!",
 		"not compressed":                       "v1/c/o/AAAA",
+		"more than a record":                   packedOf(item) + "AAAA!",
 		"not JSON":                             packedOf("hello"),
 		"not a field set":                      packedOf(`["f:a"]`),
-		"deeper than any schema":               packedOf(strings.Repeat(`{"f:a":`, 200) + `{}` + strings.Repeat(`}`, 200)),
+		"deeper than any schema":               packedOf(nested(maxNesting + 1)),
 		"a bomb, which is cut and thus broken": packedOf(`{"f:` + strings.Repeat("a", 2*maxFields) + `":{}}`),
 	} {
 		t.Run(name, func(t *testing.T) {

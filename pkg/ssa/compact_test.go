@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,9 +71,15 @@ func TestCompactObjectOfAnotherConfigurationIsNotAsDesired(t *testing.T) {
 		"no owner":      {Desired: data("a", "1", "b", "1")},
 	} {
 		t.Run(name, func(t *testing.T) {
+			g, counter := NewWithT(t), applies.WithLabelValues("ConfigMap", "main", "Stale")
+			before := testutil.ToFloat64(counter)
 			request.Live = live
 			_, err := applier.Decide(request)
-			NewWithT(t).Expect(IsStale(err)).To(BeTrue())
+			g.Expect(IsStale(err)).To(BeTrue())
+			typed := &Error{}
+			g.Expect(errors.As(err, &typed)).To(BeTrue())
+			g.Expect(typed).To(Equal(&Error{Reason: ReasonStale, Object: "ConfigMap n/c", Message: typed.Message, Transient: true}))
+			g.Expect(testutil.ToFloat64(counter)).To(Equal(before), "the caller decides again")
 		})
 	}
 }
@@ -88,7 +95,11 @@ func TestCompactLeavesWhatIsNotApplied(t *testing.T) {
 		"a later version of a record": func(c *corev1.ConfigMap) {
 			c.Annotations[RecordAnnotationPrefix+benchManager] = "v2" + c.Annotations[RecordAnnotationPrefix+benchManager][2:]
 		},
-		"no managed fields": func(c *corev1.ConfigMap) { c.ManagedFields = nil },
+		"an entry without fields, and a record without": func(c *corev1.ConfigMap) {
+			c.ManagedFields[0].FieldsV1, c.Annotations[RecordAnnotationPrefix+benchManager] = nil, "v1/x/y/"
+		},
+		"an update by the manager": func(c *corev1.ConfigMap) { c.ManagedFields[0].Operation = byUpdate },
+		"no managed fields":        func(c *corev1.ConfigMap) { c.ManagedFields = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -131,6 +142,8 @@ func TestAnswersKeepFieldsThatTheSchemaDoesNotGive(t *testing.T) {
 	g.Expect(remembered.fields).To(BeEmpty(), "the schema gives them")
 	g.Expect(applier.complete(&remembered)).To(Succeed())
 	g.Expect(remembered.fields).To(Equal(prepared.fields))
+	remembered.raw = nil
+	g.Expect(applier.complete(&remembered)).To(Succeed(), "it is decoded once")
 
 	prepared.expect(`{"f:data":{}}`)
 	applier.remember(prepared, live)
@@ -138,6 +151,8 @@ func TestAnswersKeepFieldsThatTheSchemaDoesNotGive(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(remembered.fields).To(Equal(`{"f:data":{}}`))
 	g.Expect(remembered.fieldsDigest).To(Equal(digestOf([]byte(`{"f:data":{}}`))))
+	g.Expect(applier.complete(&remembered)).To(Succeed())
+	g.Expect(remembered.fields).To(Equal(`{"f:data":{}}`), "the answer counts, and not the schema")
 }
 
 type brokenReader struct{ client.Reader }

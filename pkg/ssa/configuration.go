@@ -62,7 +62,7 @@ func (id identity) String() string {
 
 // identityOf checks a configuration, and returns what it is about and its metadata, which it creates if none exists.
 func identityOf(c Configuration) (identity, *metav1ac.ObjectMetaApplyConfiguration, error) {
-	if c == nil || reflect.ValueOf(c).Kind() != reflect.Pointer || reflect.ValueOf(c).IsNil() {
+	if reflect.ValueOf(c).Kind() != reflect.Pointer || reflect.ValueOf(c).IsNil() {
 		return identity{}, nil, errors.New("the apply configuration is nil: build it with its constructor, such as appsv1.Deployment(name, namespace)")
 	}
 	// Configurations embed their metadata under this name, without a common interface.

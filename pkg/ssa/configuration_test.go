@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -16,6 +17,7 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func TestIdentityOf(t *testing.T) {
@@ -216,9 +218,9 @@ func TestQuietAfterARestart(t *testing.T) {
 	restarted := newBenchApplier(t, server)
 
 	for _, cached := range []bool{false, true} {
-		target, err := restarted.prepare(realistic(), owner, "")
+		d, err := restarted.Decide(Request{Desired: realistic(), Owner: owner, Live: created.Live})
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(target.tree == nil).To(Equal(cached), "the answer suffices")
+		g.Expect(d.evidence.target.tree == nil).To(Equal(cached), "the answer suffices")
 		result, err := restarted.Apply(context.Background(), Request{Desired: realistic(), Owner: owner, Live: created.Live})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(result).To(Equal(Result{Action: ActionNone, Live: created.Live}))
@@ -231,12 +233,17 @@ func TestNewNamesTheOptionThatIsMissing(t *testing.T) {
 		options Options
 		err     string
 	}{
-		"no client":        {Options{FieldManager: "x"}, "ssa.Options.Client is nil"},
-		"no field manager": {Options{Client: newServer()}, "ssa.Options.FieldManager is empty"},
-		"a long one":       {Options{Client: newServer(), FieldManager: "a-field-manager-that-is-longer-than-the-name-of-an-annotation"}, "is longer than"},
+		"no client":            {Options{FieldManager: "x"}, "ssa.Options.Client is nil"},
+		"no field manager":     {Options{Client: newServer()}, "ssa.Options.FieldManager is empty"},
+		"one that is too long": {Options{Client: newServer(), FieldManager: strings.Repeat("m", 54)}, "is longer than 53 characters"},
+		"the longest":          {Options{Client: newServer(), FieldManager: strings.Repeat("m", 53)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(test.options)
+			if test.err == "" {
+				NewWithT(t).Expect(err).NotTo(HaveOccurred())
+				return
+			}
 			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(test.err)))
 		})
 	}
@@ -248,6 +255,8 @@ func TestMalformedRequests(t *testing.T) {
 		err     string
 	}{
 		"an owner that was never read": {Request{Desired: data(), Owner: ownedBy("")}, "the owner has no UID"},
+		"no JSON":                      {Request{Desired: StatusOf(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}, corev1.SchemeGroupVersion.WithKind("ConfigMap"), func() {})}, "serializing the apply configuration of ConfigMap n/c: json: "},
+		"no JSON object":               {Request{Desired: listed()}, "decoding an apply configuration: "},
 		"a status":                     {Request{Desired: appsv1ac.Deployment("d", "n").WithStatus(appsv1ac.DeploymentStatus().WithReplicas(1))}, "apply it with ApplyStatus"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -258,4 +267,68 @@ func TestMalformedRequests(t *testing.T) {
 			g.Expect(server.requests).To(BeZero())
 		})
 	}
+}
+
+func TestStatusOfAClusterScopedObjectHasNoNamespace(t *testing.T) {
+	status := StatusOf(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, corev1.SchemeGroupVersion.WithKind("Namespace"), 1)
+	NewWithT(t).Expect(json.Marshal(status)).To(MatchJSON(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"},"status":1}`))
+}
+
+// listConfiguration has the JSON of a list.
+type listConfiguration struct{ ownConfiguration }
+
+func (listConfiguration) MarshalJSON() ([]byte, error) { return []byte("[]"), nil }
+
+func listed() *listConfiguration { return &listConfiguration{*settings("1")} }
+
+func TestConfigurationThatIsNoObjectIsAnErrorDespiteAnAnswer(t *testing.T) {
+	live := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "s"}}
+	for subresource, act := range map[string]func(*Applier) error{
+		"": func(a *Applier) error {
+			_, err := a.Decide(Request{Desired: listed(), Live: live})
+			return err
+		},
+		statusSubresource: func(a *Applier) error {
+			_, err := a.ApplyStatus(t.Context(), listed(), live)
+			return err
+		},
+	} {
+		t.Run(subresource, func(t *testing.T) {
+			g, applier := NewWithT(t), newBenchApplier(t, newCustomServer())
+			known := target{id: identity{gvk: settingsKind, key: client.ObjectKeyFromObject(live)}, subresource: subresource}
+			applier.answers.add(known.answerKey(), answer{config: digestOf([]byte("[]"))})
+			g.Expect(act(applier)).To(MatchError(ContainSubstring("decoding an apply configuration: ")))
+		})
+	}
+}
+
+func TestAnswersOfEachObjectAndItsStatusAreKept(t *testing.T) {
+	g, applier := NewWithT(t), newBenchApplier(t, newServer())
+	prepared := func(visit func(target)) {
+		for _, subresource := range []string{"", statusSubresource} {
+			for _, name := range []string{"c", "d"} {
+				target, err := applier.prepare(data("a", "1").WithName(name), nil, subresource)
+				g.Expect(err).NotTo(HaveOccurred())
+				visit(target)
+			}
+		}
+	}
+	prepared(func(t target) { applier.remember(t, &corev1.ConfigMap{}) })
+	prepared(func(t target) { g.Expect(t.tree).To(BeNil(), "the answer suffices") })
+}
+
+func TestEntryIsRecordedForItsVersionAndFields(t *testing.T) {
+	expected := target{id: identity{gvk: corev1.SchemeGroupVersion.WithKind("ConfigMap")}}
+	expected.expect(item)
+	for name, test := range map[string]struct {
+		entry metav1.ManagedFieldsEntry
+		want  bool
+	}{
+		"the same":                      {managed("me", byApply, "", item), true},
+		"other fields":                  {managed("me", byApply, "", `{}`), false},
+		"another version of the object": {atVersion("v2", managed("me", byApply, "", item)), false},
+	} {
+		NewWithT(t).Expect(expected.isRecordedIn(&test.entry)).To(Equal(test.want), name)
+	}
+	NewWithT(t).Expect(expected.isRecordedIn(nil)).To(BeFalse())
 }

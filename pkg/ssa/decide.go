@@ -102,7 +102,7 @@ func (a *Applier) Decide(req Request) (Decision, error) {
 	}
 	if err != nil {
 		if !IsStale(err) { // the caller decides again
-			a.count(t, ActionNone, err)
+			a.count(t, "", err)
 		}
 		return Decision{}, err
 	}
@@ -163,17 +163,17 @@ func decide(e evidence, req Request) (Decision, error) {
 		return d, nil
 	}
 	if IsCompact(e.live) {
-		return d, compacted(e.target.id)
+		return Decision{}, compacted(e.target.id)
 	}
 	if err := d.evidence.parse(); err != nil {
-		return d, fmt.Errorf("reading %s: %w", e.target.id, err)
+		return Decision{}, fmt.Errorf("reading %s: %w", e.target.id, err)
 	}
 	if e.live.GetDeletionTimestamp() != nil {
-		return d, terminating(e.target.id)
+		return Decision{}, terminating(e.target.id)
 	}
 	adopts, err := checkOwnership(d.evidence, req)
 	if err != nil {
-		return d, err
+		return Decision{}, err
 	}
 	if adopts {
 		// Until now the object was unmanaged: nothing has drifted, and what is not desired stays.
@@ -181,7 +181,7 @@ func decide(e evidence, req Request) (Decision, error) {
 		return d, nil
 	}
 	if e.target.deduced && e.entry != nil && req.Drift == ReportDrift {
-		return d, &Error{Reason: ReasonInvalid, Object: e.target.id.String(), Message: "drift cannot be reported without the schema of " + e.target.id.gvk.Kind +
+		return Decision{}, &Error{Reason: ReasonInvalid, Object: e.target.id.String(), Message: "drift cannot be reported without the schema of " + e.target.id.gvk.Kind +
 			": give it in Options.TypeConverters, or correct drift"}
 	}
 	d.decideDrift()
@@ -209,7 +209,7 @@ func (d *Decision) decideDrift() {
 		if d.Request.Owner != nil {
 			d.reclaim = dropped.RecursiveDifference(pathSet(parseFieldPaths(d.Request.HandOver)...))
 		}
-	case len(lost) > 0:
+	default:
 		d.report(lost)
 	}
 }

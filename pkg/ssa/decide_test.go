@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -234,8 +235,7 @@ func TestDecideRefusesAnObjectThatIsBeingDeleted(t *testing.T) {
 	g.Expect(typed.Transient).To(BeTrue())
 }
 
-// TestDecideLeavesFieldsToOtherManagers: what is handed over, and what another manager has taken of a
-// shared object, is not reclaimed.
+// TestDecideLeavesFieldsToOtherManagers: what is handed over is not reclaimed.
 func TestDecideLeavesFieldsToOtherManagers(t *testing.T) {
 	g := NewWithT(t)
 	taken := decideTest{edit: func(c *corev1.ConfigMap) { c.Data["a"] = "9" }}
@@ -246,6 +246,22 @@ func TestDecideLeavesFieldsToOtherManagers(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(handed.reclaim.Empty()).To(BeTrue())
 	g.Expect(handed.managedFields.encode()).To(BeNil())
+}
+
+// Another manager took the field, and no longer holds it either.
+func TestDecideReclaimsNothingOfASharedObject(t *testing.T) {
+	g, applier := NewWithT(t), newBenchApplier(t, newServer())
+	applied, err := applier.Apply(t.Context(), Request{Desired: data("a", "1", "b", "1")})
+	g.Expect(err).NotTo(HaveOccurred())
+	entry := appliedEntry(applied.Live, benchManager, "")
+	left := fields(t, entry.FieldsV1.GetRawString()).Difference(pathSet(makeFieldPath("data", "a")))
+	entry.FieldsV1 = metav1.NewFieldsV1(textOf(t, left))
+
+	d, err := applier.Decide(Request{Desired: data("b", "1"), Live: applied.Live})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(d.Action).To(Equal(ActionUpdate))
+	g.Expect(d.reclaim.Empty()).To(BeTrue())
 }
 
 // TestDecideIsNotStoppedByManagedFieldsDeeperThanAnySchema: whoever may edit an object may write them.
@@ -323,6 +339,7 @@ func expectOwnership(g *WithT, e evidence, req Request, reason Reason, adopts, t
 	}
 	typed := &Error{}
 	g.Expect(errors.As(err, &typed)).To(BeTrue())
+	g.Expect(got).To(BeFalse())
 	g.Expect(typed.Reason).To(Equal(reason))
 	g.Expect(typed.Transient).To(Equal(transient))
 	g.Expect(typed.Permanent()).To(Equal(!transient))
@@ -341,4 +358,106 @@ func TestOwnerWithoutAdoptionOffersNone(t *testing.T) {
 	e := evidence{live: &corev1.ConfigMap{}, held: &fieldSet{}}
 	_, err := checkOwnership(e, Request{Owner: ownedBy("me")})
 	NewWithT(t).Expect(err).To(MatchError(HaveSuffix("no controller owns it; delete or rename it")))
+}
+
+func TestSharedObjectIsNotAdopted(t *testing.T) {
+	adopts, err := checkOwnership(evidence{live: &corev1.ConfigMap{}}, Request{Adoption: AdoptIfUnowned})
+	g := NewWithT(t)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(adopts).To(BeFalse())
+}
+
+func TestDecideOfWhatCannotBeReadIsAnError(t *testing.T) {
+	for name, test := range map[string]struct {
+		edit func(g *WithT, a *Applier, live client.Object) client.Object
+		err  string
+	}{
+		"the managed fields of another manager": {func(_ *WithT, _ *Applier, live client.Object) client.Object {
+			live.SetManagedFields(append(live.GetManagedFields(), managed("x", byUpdate, "", "[")))
+			return live
+		}, "reading ConfigMap n/c: reading the managed fields of x: parsing managed fields: "},
+		"the object": {func(_ *WithT, _ *Applier, live client.Object) client.Object {
+			return &unreadable{Object: live}
+		}, "reading ConfigMap n/c: "},
+		"the answer to the last apply": {func(g *WithT, a *Applier, live client.Object) client.Object {
+			answered, err := a.prepare(data("a", "2"), ownedBy("o"), "")
+			g.Expect(err).NotTo(HaveOccurred())
+			answered.expect("[")
+			a.remember(answered, live)
+			return live
+		}, "reading ConfigMap n/c: parsing managed fields: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, counter := NewWithT(t), applies.WithLabelValues("ConfigMap", "main", "Failed")
+			applier, live, owner := appliedThenEdited(t, decideTest{})
+			live = test.edit(g, applier, live)
+			before := testutil.ToFloat64(counter)
+
+			_, err := applier.Decide(Request{Desired: data("a", "2"), Live: live, Owner: owner})
+
+			g.Expect(err).To(MatchError(HavePrefix(test.err)))
+			g.Expect(testutil.ToFloat64(counter) - before).To(Equal(1.0))
+		})
+	}
+}
+
+// driftedWithAForeignRecord is an object of which another manager changed a field, and wrote the record as it was.
+func driftedWithAForeignRecord(t *testing.T) (*Applier, client.Object, *metav1.OwnerReference) {
+	t.Helper()
+	applier, live, owner := appliedThenEdited(t, decideTest{edit: func(c *corev1.ConfigMap) { c.Data["a"] = "9" }})
+	entry := appliedEntry(live, benchManager, "")
+	record := target{manager: benchManager}.recordPath()
+	entry.FieldsV1 = metav1.NewFieldsV1(textOf(t, fields(t, entry.FieldsV1.GetRawString()).Difference(pathSet(record))))
+	return applier, live, owner
+}
+
+func TestRecordOfAnotherManagerReclaimsNothing(t *testing.T) {
+	g := NewWithT(t)
+	applier, live, owner := driftedWithAForeignRecord(t)
+
+	d, err := applier.Decide(Request{Desired: data("b", "1"), Live: live, Owner: owner})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(d.Action).To(Equal(ActionUpdate))
+	g.Expect(d.reclaim.Empty()).To(BeTrue())
+}
+
+func TestReportRestoresARecordThatAnotherManagerHolds(t *testing.T) {
+	g := NewWithT(t)
+	applier, live, owner := driftedWithAForeignRecord(t)
+
+	d, err := applier.Decide(Request{Desired: data("a", "1", "b", "1"), Live: live, Owner: owner, Drift: ReportDrift})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(d.Action).To(Equal(ActionUpdate))
+	g.Expect(pathTexts(d.leave)).To(ConsistOf(".data.a"))
+}
+
+// The configuration may name the controller itself, so that it is the same with an owner and without.
+func TestOwnerIsRecordedEvenIfTheConfigurationNamedIt(t *testing.T) {
+	g, server := NewWithT(t), newServer()
+	applier := newBenchApplier(t, server)
+	owned := data("a", "1")
+	g.Expect(setController(owned.ObjectMetaApplyConfiguration, *ownedBy("o"))).To(Succeed())
+	shared, err := applier.Apply(t.Context(), Request{Desired: owned})
+	g.Expect(err).NotTo(HaveOccurred())
+
+	result, err := applier.Apply(t.Context(), Request{Desired: data("a", "1"), Owner: ownedBy("o"), Live: shared.Live})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(result.Action).To(Equal(ActionUpdate))
+	g.Expect(parseRecord(result.Live.GetAnnotations()[RecordAnnotationPrefix+benchManager]).owner).To(BeEquivalentTo("o"))
+}
+
+func TestObjectThatWasNeverAppliedHasNotDrifted(t *testing.T) {
+	g, server := NewWithT(t), newServer()
+	live := owned("c", "o")
+	live.Data = map[string]string{"a": "9"}
+	g.Expect(server.Create(t.Context(), live, client.FieldOwner("robot"))).To(Succeed())
+
+	d, err := newBenchApplier(t, server).Decide(Request{Desired: data("a", "1"), Owner: ownedBy("o"), Live: live})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(d.Action).To(Equal(ActionUpdate))
+	g.Expect(d.Drifts).To(BeEmpty())
 }

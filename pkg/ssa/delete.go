@@ -134,8 +134,5 @@ func (a *Applier) deleteExactly(ctx context.Context, id identity, live client.Ob
 	if err != nil {
 		return err
 	}
-	if err := a.client.Delete(ctx, target, options); err != nil && !apierrors.IsNotFound(err) {
-		return classify(id, err)
-	}
-	return nil
+	return classify(id, client.IgnoreNotFound(a.client.Delete(ctx, target, options)))
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -195,9 +196,11 @@ func TestOwnedListsWhatTheOwnerControls(t *testing.T) {
 				g.Expect(server.Create(context.Background(), object)).To(Succeed())
 			}
 
-			found, err := OwnedIn(context.Background(), server.Cache(), &metav1.ObjectMeta{Namespace: "n", Name: "owner", UID: "o"}, "n", &corev1.ConfigMapList{})
+			list := &corev1.ConfigMapList{}
+			found, err := OwnedIn(context.Background(), server.Cache(), &metav1.ObjectMeta{Namespace: "n", Name: "owner", UID: "o"}, "n", list)
 
 			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(list.Items).To(ConsistOf(HaveField("Name", "c"), HaveField("Name", "d")), "the namesake is not indexed")
 			want := []any{HaveField("Name", "c"), HaveField("Name", "d")}
 			if namesake == "o" {
 				want = append(want, HaveField("Name", "owner"))
@@ -227,3 +230,93 @@ func TestOwnedFailsIfItCannotList(t *testing.T) {
 	_, err := OwnedIn(context.Background(), server, &metav1.ObjectMeta{Name: "web", UID: "u"}, "", &corev1.ConfigMapList{})
 	NewWithT(t).Expect(err).To(MatchError("listing what web controls: no cache"))
 }
+
+func TestDeleteCarriesUIDAndResourceVersion(t *testing.T) {
+	for _, dryRun := range []bool{false, true} {
+		g, server, live := NewWithT(t), newServer(), owned("c", "o")
+		g.Expect(server.Create(t.Context(), live)).To(Succeed())
+		applier := newBenchApplier(t, server)
+		if dryRun {
+			applier = applier.DryRun()
+		}
+
+		_, err := applier.Delete(t.Context(), live, *ownedBy("o"), foreground)
+
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(server.deletes).To(HaveLen(1))
+		g.Expect(server.deletes[0].Preconditions).To(Equal(&metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion}))
+		g.Expect(server.deletes[0].PropagationPolicy).To(HaveValue(Equal(foreground)))
+		g.Expect(server.deletes[0].DisableReadYourWritesConsistency).To(Equal(dryRun), "a dry run leaves no write to read")
+	}
+}
+
+func TestDeleteOfAnObjectThatIsGoneAfterAChangeIsNoError(t *testing.T) {
+	g, server, live := NewWithT(t), newServer(), owned("c", "o")
+	g.Expect(server.Create(t.Context(), live)).To(Succeed())
+	live.ResourceVersion = "1"
+	applier, err := New(Options{Client: server, Reader: &emptyReader{Client: server}, FieldManager: benchManager})
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = applier.Delete(t.Context(), live, *ownedBy("o"), background)
+	g.Expect(err).NotTo(HaveOccurred())
+}
+
+func TestIndexControllerFailsIfTheCacheHasNoSuchKind(t *testing.T) {
+	NewWithT(t).Expect(IndexController(t.Context(), newServer(), &unknownKind{})).NotTo(Succeed())
+}
+
+func TestOwnedNeedsNoNamesake(t *testing.T) {
+	found, err := OwnedIn(t.Context(), unindexed{newServer()}, &metav1.ObjectMeta{Namespace: "n", Name: "owner", UID: "o"}, "n", &corev1.ConfigMapList{})
+	g := NewWithT(t)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(found).To(BeEmpty())
+}
+
+// Lists of other shapes than the generated ones.
+type (
+	pointerList struct {
+		corev1.ConfigMapList
+
+		Items []*corev1.ConfigMap
+	}
+	statusList struct {
+		corev1.ConfigMapList
+
+		Items []metav1.Status
+	}
+	itemlessList struct {
+		metav1.TypeMeta
+		metav1.ListMeta
+	}
+)
+
+func (l *itemlessList) DeepCopyObject() runtime.Object { return l }
+
+func TestOwnedOfListsOfOtherShapes(t *testing.T) {
+	for name, test := range map[string]struct {
+		list client.ObjectList
+		err  string
+	}{
+		"pointers":   {&pointerList{}, ""},
+		"no objects": {&statusList{Items: make([]metav1.Status, 1)}, "the items of *ssa.statusList are no objects"},
+		"no items":   {&itemlessList{}, "listing what owner controls: *ssa.itemlessList is not a list"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, server := NewWithT(t), newServer()
+			g.Expect(server.Create(t.Context(), owned("owner", "o"))).To(Succeed())
+			found, err := OwnedIn(t.Context(), unlisted{server}, &metav1.ObjectMeta{Namespace: "n", Name: "owner", UID: "o"}, "n", test.list)
+			if test.err != "" {
+				g.Expect(err).To(MatchError(HavePrefix(test.err)))
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(found).To(ConsistOf(HaveField("Name", "owner")))
+		})
+	}
+	_, err := itemOf(&itemlessList{})
+	NewWithT(t).Expect(err).To(MatchError(HavePrefix("finding the items of *ssa.itemlessList: ")))
+}
+
+// unlisted leaves lists as they are.
+type unlisted struct{ client.Reader }
+
+func (unlisted) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }

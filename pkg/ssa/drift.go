@@ -98,9 +98,6 @@ func compact(v any, secret bool) string {
 	if secret {
 		return redacted
 	}
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v)
-	}
+	raw, _ := json.Marshal(v) // it was decoded from JSON
 	return string(raw)
 }

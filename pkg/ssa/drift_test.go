@@ -110,3 +110,37 @@ func TestDriftString(t *testing.T) {
 		NewWithT(t).Expect(drift.String()).To(Equal(text))
 	}
 }
+
+func TestTakerOfAFieldHoldsItOrAnAtomicStructAtAnotherVersion(t *testing.T) {
+	for name, test := range map[string]struct {
+		entry metav1.ManagedFieldsEntry
+		taker bool
+	}{
+		"the field":                             {managed("x", byUpdate, "", `{"f:spec":{"f:a":{"f:b":{}}}}`), true},
+		"another field":                         {managed("x", byUpdate, "", `{"f:spec":{"f:c":{}}}`), false},
+		"the struct around it, at its version":  {managed("x", byUpdate, "", `{"f:spec":{"f:a":{}}}`), false},
+		"the struct around it, at another":      {atVersion("v2", managed("x", byUpdate, "", `{"f:spec":{"f:a":{}}}`)), true},
+		"another field, at another version too": {atVersion("v2", managed("x", byUpdate, "", `{"f:spec":{"f:c":{}}}`)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			m, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{test.entry}})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(m.takerOf(makeFieldPath("spec", "a", "b"), "v1") != nil).To(Equal(test.taker))
+		})
+	}
+}
+
+func TestNullDiffersFromAFieldThatDoesNotExist(t *testing.T) {
+	null := map[string]any{"a": nil}
+	for name, test := range map[string]struct {
+		desired, live map[string]any
+		want          string
+	}{
+		"desired": {null, map[string]any{}, "an unknown field manager removed .a (was null)"},
+		"live":    {map[string]any{}, null, "an unknown field manager changed .a from  to null"},
+	} {
+		_, drifts := describeDrift(evidence{target: target{tree: test.desired}, liveTree: test.live}, []fieldPath{makeFieldPath("a")})
+		NewWithT(t).Expect(drifts).To(ConsistOf(HaveField("String()", test.want)), name)
+	}
+}

@@ -114,6 +114,10 @@ func TestClassify(t *testing.T) {
 			err: answered(409, metav1.StatusReasonConflict, `admission webhook "policy.example.com" denied the request: no`, nil), reason: ReasonAdmissionDenied,
 			message: `admission webhook "policy.example.com" denied the request: no`,
 		},
+		"a webhook that missed something itself": {
+			err: forbidden(`admission webhook "policy.example.com" denied the request: the server could not find the requested resource`), reason: ReasonAdmissionDenied,
+			message: `admission webhook "policy.example.com" denied the request: the server could not find the requested resource`,
+		},
 		"a policy": {
 			err: forbidden(`ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`), reason: ReasonAdmissionDenied,
 			message: `ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`,
@@ -207,6 +211,10 @@ func TestClassify(t *testing.T) {
 		},
 		"a proxy in front of the API server": {
 			err:    apierrors.NewGenericServerResponse(520, "PATCH", deployments, "web", "<html>", 0, true),
+			reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
+		},
+		"a proxy that refuses with a code of its own": {
+			err:    apierrors.NewGenericServerResponse(418, "PATCH", deployments, "web", "<html>", 0, true),
 			reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
 		},
 		"a plugin that lacks a mapping": {

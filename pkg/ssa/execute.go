@@ -51,7 +51,7 @@ func (a *Applier) Execute(ctx context.Context, d Decision) (result Result, err e
 		t.expect(entry.FieldsV1.GetRawString())
 	}
 	a.remember(t, result.Live)
-	if live != nil && !d.Left && a.changedNothing(d.evidence, t, result.Live) {
+	if live != nil && a.changedNothing(d.evidence, t, result.Live) {
 		// The server records other fields than the schema gives: nothing had drifted.
 		return Result{Action: ActionNone, Live: result.Live}, nil
 	}
@@ -135,7 +135,7 @@ const migrationSuffix = "-migration"
 // replaceManagedFields returns live with these managed fields. If they are unchanged, and in a dry run, it sends nothing.
 func (a *Applier) replaceManagedFields(ctx context.Context, id identity, live client.Object, m managedFields) (client.Object, error) {
 	entries, err := m.encode()
-	if err != nil || entries == nil || a.dryRun {
+	if entries == nil || a.dryRun { // nil beside an error
 		return live, err
 	}
 	patch, err := json.Marshal([]map[string]any{

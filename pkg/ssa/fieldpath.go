@@ -31,16 +31,15 @@ func fieldType(at reflect.Type, name string) (next reflect.Type, inStruct, ok bo
 	for at.Kind() == reflect.Pointer || at.Kind() == reflect.Slice || at.Kind() == reflect.Array {
 		at = at.Elem()
 	}
-	if name == "" || reflect.PointerTo(at).Implements(marshaler) {
-		return nil, false, false // the JSON of a marshaler has other fields than its type
-	}
-	switch at.Kind() {
-	case reflect.Map:
-		return at.Elem(), false, true
-	case reflect.Struct:
+	switch {
+	case name == "" || reflect.PointerTo(at).Implements(marshaler): // the JSON of a marshaler has other fields than its type
+	case at.Kind() == reflect.Map:
+		next, ok = at.Elem(), true
+	case at.Kind() == reflect.Struct:
+		inStruct = true
 		next, ok = structFieldType(at, name)
 	}
-	return next, true, ok
+	return next, inStruct, ok
 }
 
 func structFieldType(at reflect.Type, name string) (reflect.Type, bool) {

@@ -9,6 +9,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+type named struct {
+	Name string `json:"name"`
+}
+
+// ownKind has what generated types do not have.
+type ownKind struct {
+	corev1.ConfigMap `json:",inline"`
+
+	Untagged named
+	Pair     [2]named `json:"pair"`
+	Secret   string   `json:"-"`
+	hidden   string
+}
+
 func TestCheckFieldPath(t *testing.T) {
 	for name, test := range map[string]struct {
 		object client.Object
@@ -32,6 +46,13 @@ func TestCheckFieldPath(t *testing.T) {
 		"within a type that marshals itself": {&corev1.Pod{}, "metadata.creationTimestamp.Time", `metadata.creationTimestamp has no field "Time"`},
 		"nothing":                            {&corev1.Pod{}, "", `it has no field ""`},
 		"an empty element":                   {&corev1.Pod{}, "spec..volumes", `spec has no field ""`},
+		"an empty key of a map":              {&corev1.ConfigMap{}, "data.", `data has no field ""`},
+		"a Go field of such a type":          {&appsv1.Deployment{}, "spec.strategy.rollingUpdate.maxSurge.IntVal", `maxSurge has no field "IntVal"`},
+		"through an array":                   {&ownKind{}, "pair.name", ""},
+		"a field without a tag":              {&ownKind{}, "Untagged.name", ""},
+		"in a field without a tag":           {&ownKind{}, "name", `it has no field "name"`},
+		"a field that has no JSON":           {&ownKind{}, "-", `it has no field "-"`},
+		"a field that is not exported":       {&ownKind{hidden: "x"}, "hidden", `it has no field "hidden"`},
 		"the name of the inlined struct":     {&corev1.Pod{}, "spec.volumes.volumeSource", `spec.volumes has no field "volumeSource"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -148,13 +148,9 @@ func claimTo(v any, at fieldPath) *fieldSet {
 func dependentOn(s, owned *fieldSet, fieldsAtEnd func(fieldPath) int) *fieldSet {
 	const top = 2
 	return filter(s, func(p fieldPath) bool {
-		for i := 1; i < len(p); i++ {
-			if p[i-1].FieldName == nil && owned.Has(p[:i]) {
-				return true
-			}
-		}
+		isInItem := slices.ContainsFunc(ancestors(owned, p), func(above fieldPath) bool { return above[len(above)-1].FieldName == nil })
 		around := p[:max(len(p)-fieldsAtEnd(p), min(top, len(p)))]
-		return owned.Has(p) || len(around) < len(p) && !below(owned, around).Empty()
+		return owned.Has(p) || isInItem || len(around) < len(p) && !below(owned, around).Empty()
 	})
 }
 

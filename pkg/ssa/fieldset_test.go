@@ -2,6 +2,7 @@ package ssa
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -111,6 +112,7 @@ func TestLookupAndRemove(t *testing.T) {
 		"a field of a list":          {`{"f:list":{"f:x":{}}}`, nil, false, ""},
 		"an item of a map":           {`{"f:m":{"i:0":{}}}`, nil, false, ""},
 		"below a value":              {`{"f:m":{"f:k":{"f:x":{}}}}`, nil, false, ""},
+		"an index beyond the list":   {`{"f:finalizers":{"i:2":{}}}`, nil, false, ""},
 		"an item of a list of texts": {`{"f:finalizers":{"k:{\"name\":\"x\"}":{}}}`, nil, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,17 +142,14 @@ func TestLookupAndRemove(t *testing.T) {
 // A shape in which everything is a struct's field, but for what is below a map.
 func structsOutsideOf(maps ...string) func(fieldPath) int {
 	return func(p fieldPath) int {
+		count := len(p)
 		for i, pe := range p {
-			for _, m := range maps {
-				if i > 0 && p[i-1].FieldName != nil && *p[i-1].FieldName == m {
-					return len(p) - i - 1
-				}
-			}
-			if pe.FieldName == nil {
-				return len(p) - i - 1
+			isKey := i > 0 && p[i-1].FieldName != nil && slices.Contains(maps, *p[i-1].FieldName)
+			if isKey || pe.FieldName == nil {
+				count = len(p) - i - 1
 			}
 		}
-		return len(p)
+		return count
 	}
 }
 
@@ -165,6 +164,8 @@ func TestDependentOn(t *testing.T) {
 		"what is in the spec itself stays":           {`{"f:spec":{"f:replicas":{}}}`, `{"f:spec":{"f:image":{}}}`, `{"f:spec":{"f:replicas":{}}}`},
 		"a key of a map stays":                       {`{"f:spec":{"f:config":{"f:other":{}}}}`, `{"f:spec":{"f:config":{"f:own":{}}}}`, `{"f:spec":{"f:config":{"f:other":{}}}}`},
 		"an item of a list stays":                    {`{"f:spec":{"f:pod":{"f:volumes":{"k:{\"name\":\"x\"}":{}}}}}`, `{"f:spec":{"f:pod":{"f:image":{}}}}`, `{"f:spec":{"f:pod":{"f:volumes":{"k:{\"name\":\"x\"}":{}}}}}`},
+		"a map in an owned item is dropped":          {`{"f:list":{"k:{\"name\":\"a\"}":{"f:config":{"f:other":{}}}}}`, item, `{}`},
+		"a key of a map that is owned stays":         {`{"f:spec":{"f:config":{"f:other":{}}}}`, `{"f:spec":{"f:config":{".":{},"f:own":{}}}}`, `{"f:spec":{"f:config":{"f:other":{}}}}`},
 		"at the top everything stays":                {`{"f:data":{}}`, `{"f:data":{"f:a":{}}}`, `{"f:data":{}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -244,6 +245,7 @@ func TestSameValues(t *testing.T) {
 		"another value":                       {`{"f:a":{}}`, `{"a":1}`, `{"a":2}`, false},
 		"a whole number as a fraction":        {`{"f:a":{}}`, `{"a":1}`, `{"a":1.0}`, true},
 		"what is not stored":                  {`{"f:a":{}}`, `{"a":1}`, `{}`, false},
+		"a null that is not stored":           {`{"f:a":{}}`, `{"a":null}`, `{}`, false},
 		"an item to which others have added":  {item, `{"list":[{"name":"a","value":1}]}`, `{"list":[{"name":"b"},{"name":"a","value":1,"more":2}]}`, true},
 		"a field of an item":                  {item, `{"list":[{"name":"a","value":1}]}`, `{"list":[{"name":"a","value":2}]}`, false},
 		"an atomic list":                      {`{"f:l":{}}`, `{"l":[1,2]}`, `{"l":[1,2,3]}`, false},
@@ -266,4 +268,32 @@ func TestFieldsV1IsWrittenAsItWasRead(t *testing.T) {
 	for _, text := range []string{`{}`, item, `{"f:a":{".":{},"f:b":{}},"f:c":{}}`, `{"f:finalizers":{".":{},"v:\"x\"":{}},"f:l":{"i:3":{}}}`} {
 		NewWithT(t).Expect(textOf(t, fields(t, text))).To(Equal(text))
 	}
+}
+
+func TestInItemsFindsFieldsOfKeyedItemsOnly(t *testing.T) {
+	for name, test := range map[string]struct {
+		set   string
+		found []string
+	}{
+		"a field of an item":   {item, []string{`.list[name="a"].name`}},
+		"a field of a struct":  {`{"f:list":{"f:name":{}}}`, []string{}},
+		"a field at the top":   {`{"f:name":{}}`, []string{}},
+		"a field by its index": {`{"f:list":{"i:0":{"f:name":{}}}}`, []string{}},
+		"another field":        {`{"f:list":{"k:{\"name\":\"a\"}":{"f:value":{}}}}`, []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(pathTexts(inItems(fields(t, test.set), makeFieldPath("list", "name")))).To(ConsistOf(test.found))
+		})
+	}
+	NewWithT(t).Expect(inItems(fields(t, `{"f:name":{}}`), makeFieldPath("name"))).To(BeEmpty())
+}
+
+// A list of lists is atomic, so no manager holds an item of one.
+func TestWithoutLeavesListsOfLists(t *testing.T) {
+	g := NewWithT(t)
+	const document = `{"l":[[1,2],[3]]}`
+	tree, err := decode([]byte(document))
+	g.Expect(err).NotTo(HaveOccurred())
+	without(tree, onlyPath(t, `{"f:l":{"i:0":{"i:1":{}}}}`))
+	g.Expect(json.Marshal(tree)).To(MatchJSON(document))
 }

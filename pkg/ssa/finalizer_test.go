@@ -115,3 +115,36 @@ func TestFinalizersOfASuccessorStay(t *testing.T) {
 		})
 	}
 }
+
+func TestFinalizersAreAppliedAlone(t *testing.T) {
+	g, server := NewWithT(t), newServer()
+	applier := newBenchApplier(t, server)
+	live := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}, Data: map[string]string{"a": "1"}}
+	g.Expect(server.Create(t.Context(), live)).To(Succeed())
+
+	finalized, err := applier.EnsureFinalizer(t.Context(), live, teardown)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(applier.RemoveFinalizer(t.Context(), finalized, teardown)).To(Succeed())
+
+	g.Expect(server.patches).To(HaveLen(2))
+	identity := `"namespace":"n","name":"c","uid":"` + string(live.UID) + `"`
+	g.Expect(server.patches[0].body).To(MatchJSON(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{` + identity + `,"finalizers":["test.example/teardown"]}}`))
+	g.Expect(server.patches[1].body).To(MatchJSON(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{`+identity+`}}`), "an empty list would be a claim of its own")
+}
+
+func TestRemoveFinalizerKeepsTheOthersOfTheManager(t *testing.T) {
+	g, server := NewWithT(t), newServer()
+	applier := newBenchApplier(t, server)
+	var live client.Object = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
+	g.Expect(server.Create(t.Context(), live)).To(Succeed())
+	for _, finalizer := range []string{teardown, "test.example/another"} {
+		var err error
+		live, err = applier.EnsureFinalizer(t.Context(), live, finalizer)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+
+	g.Expect(applier.RemoveFinalizer(t.Context(), live, teardown)).To(Succeed())
+
+	g.Expect(server.Get(t.Context(), client.ObjectKeyFromObject(live), live)).To(Succeed())
+	g.Expect(live.GetFinalizers()).To(ConsistOf("test.example/another"))
+}

@@ -248,7 +248,7 @@ func rivalItems(e evidence, unique fieldPath) (rivals []fieldPath) {
 		v, found := lookup(e.liveTree, p)
 		if found && !holds(e.expected, item) && slices.ContainsFunc(desired, func(d fieldPath) bool {
 			want, _ := lookup(e.target.tree, d)
-			return len(d) == len(p) && d[:len(p)-2].Equals(p[:len(p)-2]) && reflect.DeepEqual(want, v) // in the same list
+			return d[:len(d)-2].Equals(p[:len(p)-2]) && reflect.DeepEqual(want, v) // in the same list
 		}) {
 			rivals = append(rivals, item)
 		}

@@ -4,9 +4,13 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // managed writes an entry as "manager operation subresource".
@@ -213,4 +217,128 @@ func TestEmptied(t *testing.T) {
 			g.Expect(fieldsJSON(m.emptied(applyEntry("me", "v1", ""), fields(t, test.wanted)))).To(Equal(test.emptied))
 		})
 	}
+}
+
+func TestTakeLeavesTheFieldsOfACopy(t *testing.T) {
+	g := NewWithT(t)
+	read, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{managed("other", byUpdate, "", `{"f:x":{}}`)}})
+	g.Expect(err).NotTo(HaveOccurred())
+	planned := read
+
+	planned.seize(applyEntry("me", "v1", ""), fields(t, `{"f:x":{}}`))
+
+	g.Expect(textOf(t, read.entries[0].set)).To(Equal(`{"f:x":{}}`))
+}
+
+func TestSharedObjectOfAnotherManagerIsNotMigrated(t *testing.T) {
+	g, server := NewWithT(t), newServer()
+	live := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}, Data: map[string]string{"a": "1"}}
+	g.Expect(server.Create(t.Context(), live, client.FieldOwner("kubectl-create"))).To(Succeed())
+	applier := newBenchApplier(t, server)
+
+	d, err := applier.Decide(Request{Desired: data("a", "1"), Live: live})
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(d.Action).To(Equal(ActionUpdate))
+	g.Expect(d.managedFields.encode()).To(BeNil())
+}
+
+// Without an entry, the API server would remove what others have set together with what is reclaimed.
+func TestFieldsOfOthersAreAttributedIfManagedFieldsWereWiped(t *testing.T) {
+	g, server := NewWithT(t), newServer()
+	desired := func() *appsv1ac.DeploymentApplyConfiguration {
+		return appsv1ac.Deployment("d", "n").WithSpec(appsv1ac.DeploymentSpec().WithReplicas(1))
+	}
+	created, err := newBenchApplier(t, server).Apply(t.Context(), Request{Desired: desired().WithLabels(map[string]string{"a": "1"}), Owner: ownedBy("o")})
+	g.Expect(err).NotTo(HaveOccurred())
+	live, _ := created.Live.(*appsv1.Deployment)
+	live.Spec.Template.Spec.Containers = []corev1.Container{{Name: "sidecar"}}
+	live.Status.Replicas = 1
+	live.ManagedFields, live.TypeMeta = nil, metav1.TypeMeta{}
+	applier := newBenchApplier(t, server)
+	d, err := applier.Decide(Request{Desired: desired(), Owner: ownedBy("o"), Live: live})
+	g.Expect(err).NotTo(HaveOccurred())
+
+	entries, _, err := applier.Writes(d)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(entries).To(HaveLen(2))
+	g.Expect(entries[0]).To(And(HaveField("Manager", beforeFirstApply), HaveField("Operation", byUpdate), HaveField("APIVersion", "apps/v1")))
+	g.Expect(entries[0].FieldsV1.GetRawString()).To(And(
+		ContainSubstring(`"f:containers":{"k:{\"name\":\"sidecar\"}":{".":{},"f:name":{}`), Not(ContainSubstring("f:status")), Not(ContainSubstring(`"f:a":`))))
+	g.Expect(entries[1]).To(And(HaveField("Manager", benchManager), HaveField("Operation", byApply)))
+	g.Expect(entries[1].FieldsV1.GetRawString()).To(ContainSubstring(`"f:labels":{"f:a":{}}`))
+}
+
+func TestOtherManagersKeepTheirEntriesWhenADroppedFieldIsReclaimed(t *testing.T) {
+	g := NewWithT(t)
+	applier, live, owner := appliedThenEdited(t, decideTest{edit: func(c *corev1.ConfigMap) { c.Data["a"], c.Data["z"] = "9", "9" }})
+	d, err := applier.Decide(Request{Desired: data("b", "1"), Live: live, Owner: owner})
+	g.Expect(err).NotTo(HaveOccurred())
+
+	entries, _, err := applier.Writes(d)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(entries).To(ConsistOf(HaveField("Manager", benchManager), And(HaveField("Manager", "robot"), HaveField("FieldsV1.GetRawString()", `{"f:data":{"f:z":{}}}`))))
+}
+
+func TestObstaclesAreWhatTheAPIServerRefusesBesideTheConfiguration(t *testing.T) {
+	const port80, port81, renamed = `"k:{\"port\":80}"`, `"k:{\"port\":81}"`, `"k:{\"port\":82}"`
+	for name, test := range map[string]struct {
+		remove, unique string
+		left           bool
+		desired        string // what the API server records for the configuration
+		found          string
+	}{
+		"a field that is not desired":                   {remove: "strategy", desired: `{}`, found: `{"f:strategy":{".":{},"f:surge":{}}}`},
+		"a field that is desired":                       {remove: "strategy", desired: `{"f:strategy":{"f:surge":{}}}`, found: `{}`},
+		"a field that does not exist":                   {remove: "paused", desired: `{}`, found: `{}`},
+		"an item with the name of a desired one":        {unique: "ports.name", desired: `{"f:ports":{` + port80 + `:{".":{},"f:name":{}}}}`, found: `{"f:ports":{` + port81 + `:{".":{},"f:name":{},"f:port":{}}}}`},
+		"an item with the name of a drift that is left": {unique: "ports.name", left: true, desired: `{"f:ports":{` + port80 + `:{".":{},"f:name":{}}}}`, found: `{}`},
+		"a field, although a drift is left":             {remove: "strategy", left: true, desired: `{}`, found: `{"f:strategy":{".":{},"f:surge":{}}}`},
+		"no item, if the desired one has another name":  {unique: "ports.name", desired: `{"f:ports":{` + renamed + `:{".":{},"f:name":{}}}}`, found: `{}`},
+		"no item that does not exist":                   {unique: "ports.name", desired: `{"f:ports":{"k:{\"port\":9}":{".":{},"f:name":{}}}}`, found: `{}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			liveTree, err := decode([]byte(`{"strategy":{"surge":1},"ports":[{"port":80,"name":"http"},{"port":81,"name":"http"}]}`))
+			g.Expect(err).NotTo(HaveOccurred())
+			tree, err := decode([]byte(`{"ports":[{"port":80,"name":"http"},{"port":82,"name":"grpc"}]}`))
+			g.Expect(err).NotTo(HaveOccurred())
+			// Given that the managed fields also hold an item that was removed
+			others := managed("other", byUpdate, "", `{"f:ports":{`+port80+`:{".":{},"f:name":{}},`+port81+`:{".":{},"f:name":{}},"k:{\"port\":8}":{".":{},"f:name":{}}}}`)
+			m, err := parseManagedFields(&metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{others}})
+			g.Expect(err).NotTo(HaveOccurred())
+			d := Decision{Left: test.left, reclaim: &fieldSet{}, evidence: evidence{target: target{tree: tree}, liveTree: liveTree, expected: fields(t, test.desired), managed: m}}
+			if test.remove != "" {
+				d.Request.RemoveFields = []string{test.remove}
+			}
+			if test.unique != "" {
+				d.Request.UniqueFields = []string{test.unique}
+			}
+
+			g.Expect(textOf(t, d.obstacles())).To(MatchJSON(test.found))
+		})
+	}
+}
+
+// The other manager keeps what it does not need for a struct that is desired, such as the replicas.
+func TestFirstApplyReleasesDesiredStructsOfAnotherManager(t *testing.T) {
+	g, server := NewWithT(t), newServer()
+	surge := intstr.FromInt32(1)
+	live := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "d", OwnerReferences: []metav1.OwnerReference{*ownedBy("o")}},
+		Spec:       appsv1.DeploymentSpec{Replicas: new(int32(5)), Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &surge}}},
+	}
+	g.Expect(server.Create(t.Context(), live, client.FieldOwner("kubectl-create"))).To(Succeed())
+	applier := newBenchApplier(t, server)
+	desired := appsv1ac.Deployment("d", "n").WithSpec(appsv1ac.DeploymentSpec().WithStrategy(appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType)))
+	d, err := applier.Decide(Request{Desired: desired, Live: live, Owner: ownedBy("o")})
+	g.Expect(err).NotTo(HaveOccurred())
+
+	entries, _, err := applier.Writes(d)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(entries).To(ContainElement(And(HaveField("Manager", "kubectl-create"),
+		HaveField("FieldsV1.GetRawString()", And(ContainSubstring("f:replicas"), Not(ContainSubstring("f:maxSurge")))))))
 }

@@ -27,7 +27,7 @@ type digest [16]byte
 
 func digestOf(raw []byte) digest {
 	sum := sha256.Sum256(raw)
-	return digest(sum[:len(digest{})])
+	return digest(sum[:])
 }
 
 // String is the form that parseDigest reads, of 22 characters.
@@ -35,7 +35,7 @@ func (d digest) String() string { return base64.RawURLEncoding.EncodeToString(d[
 
 // parseDigest returns the digest of nothing for any other text than that of a digest.
 func parseDigest(text string) (d digest) {
-	if raw, err := base64.RawURLEncoding.DecodeString(text); err == nil && len(raw) == len(d) {
+	if raw, _ := base64.RawURLEncoding.DecodeString(text); len(raw) == len(d) {
 		d = digest(raw)
 	}
 	if d.String() != text {
@@ -80,7 +80,7 @@ var inflaters = sync.Pool{New: func() any { return flate.NewReader(nil) }}
 // rawFields is the FieldsV1 that was applied.
 func (r record) rawFields() (string, bool) {
 	compressed, err := base64.RawURLEncoding.DecodeString(r.packed)
-	if err != nil || len(compressed) == 0 {
+	if err != nil {
 		return "", false
 	}
 	from, _ := inflaters.Get().(interface {
@@ -88,9 +88,7 @@ func (r record) rawFields() (string, bool) {
 		flate.Resetter
 	})
 	defer inflaters.Put(from)
-	if err := from.Reset(bytes.NewReader(compressed), nil); err != nil {
-		return "", false
-	}
+	_ = from.Reset(bytes.NewReader(compressed), nil) // it cannot fail without a dictionary
 	raw, err := io.ReadAll(io.LimitReader(from, maxFields))
 	return string(raw), err == nil
 }

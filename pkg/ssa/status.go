@@ -40,13 +40,19 @@ func (a *Applier) statusIsQuiet(t *target, live client.Object) (bool, error) {
 	if err := a.complete(t); err != nil {
 		return false, err
 	}
+	if !t.isRecordedIn(appliedEntry(live, a.manager, t.subresource)) {
+		return false, nil
+	}
 	expected, err := parseFields([]byte(t.fields))
-	if err != nil || !t.isRecordedIn(appliedEntry(live, a.manager, t.subresource)) {
+	if err != nil {
 		return false, err
 	}
 	stored, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
-	if err != nil || !sameValues(expected, t.tree, stored) {
+	if err != nil {
 		return false, err
+	}
+	if !sameValues(expected, t.tree, stored) {
+		return false, nil
 	}
 	a.remember(*t, live)
 	return true, nil

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -190,4 +191,53 @@ func TestDryRunOfAnUpdateSaysWhetherAnythingChanges(t *testing.T) {
 		g.Expect(result.Live).To(HaveField("Data", map[string]string{"a": value}))
 	}
 	g.Expect(server.Writes()).To(BeEmpty())
+}
+
+// A version whose status was found as desired, or was answered so, is not compared again.
+func TestStatusOfOneVersionIsComparedOnce(t *testing.T) {
+	g, server := NewWithT(t), newServer()
+	live := reported(t, server)
+	applier := newBenchApplier(t, server)
+	for _, status := range []replicas{{Replicas: 1}, {Replicas: 2}} {
+		result, err := applier.ApplyStatus(t.Context(), statusOf(live, status), live)
+		g.Expect(err).NotTo(HaveOccurred())
+		live, _ = result.Live.(*appsv1.Deployment)
+		stripped := live.DeepCopy()
+		stripped.ManagedFields = nil
+		before := server.requests
+		g.Expect(applier.ApplyStatus(t.Context(), statusOf(live, status), stripped)).To(Equal(Result{Action: ActionNone, Live: stripped}))
+		g.Expect(server.requests).To(Equal(before))
+	}
+}
+
+func TestConfigurationWithoutAStatusChangesNothing(t *testing.T) {
+	g, server := NewWithT(t), newServer()
+	live := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "d"}}
+	g.Expect(server.Create(t.Context(), live)).To(Succeed())
+	result, err := newBenchApplier(t, server).ApplyStatus(t.Context(), appsv1ac.Deployment("d", "n"), live)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(result.Action).To(Equal(ActionNone))
+	g.Expect(result.Live).To(HaveField("ResourceVersion", live.ResourceVersion))
+}
+
+func TestStatusThatCannotBeComparedIsAnError(t *testing.T) {
+	for name, edit := range map[string]func(g *WithT, a *Applier, live *appsv1.Deployment) client.Object{
+		"the object": func(_ *WithT, _ *Applier, live *appsv1.Deployment) client.Object { return &unreadable{Object: live} },
+		"the answer to the last apply": func(g *WithT, a *Applier, live *appsv1.Deployment) client.Object {
+			answered, err := a.prepare(statusOf(live, replicas{Replicas: 1}), nil, statusSubresource)
+			g.Expect(err).NotTo(HaveOccurred())
+			answered.expect("[]")
+			a.remember(answered, live)
+			appliedEntry(live, benchManager, statusSubresource).FieldsV1 = metav1.NewFieldsV1("[]")
+			live.ResourceVersion = "another"
+			return live
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, server := NewWithT(t), newServer()
+			live, applier := reported(t, server), newBenchApplier(t, server)
+			_, err := applier.ApplyStatus(t.Context(), statusOf(live, replicas{Replicas: 1}), edit(g, applier, live))
+			g.Expect(err).To(MatchError(HavePrefix("comparing the status of Deployment n/d: ")))
+		})
+	}
 }
