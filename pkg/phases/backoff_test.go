@@ -29,6 +29,11 @@ func TestRetriesAreFurtherApartEachTime(t *testing.T) {
 	g.Expect(b.When(requestOf("b"))).To(Equal(50*ms), "each object has a backoff of its own")
 	b.Forget(requestOf("a"))
 	g.Expect(b.When(requestOf("a"))).To(Equal(50 * ms))
+
+	// What was due before a success is due no longer.
+	now.SetTime(now.Now().Add(10 * ms))
+	b.Forget(requestOf("a"))
+	g.Expect(b.When(requestOf("a"))).To(Equal(50 * ms))
 }
 
 func TestDefaultBackoffRetriesWithinMinutes(t *testing.T) {

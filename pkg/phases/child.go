@@ -317,7 +317,7 @@ func (m *Children[S, C, L]) bringFrom(ctx context.Context, p Reconcile[S], desir
 // shows of unmanaged objects may be old, and to touch them needs certainty.
 func (m *Children[S, C, L]) find(ctx context.Context, p Reconcile[S], name string) (L, error) {
 	live, err := read[L](ctx, p.Cluster, p.Cluster.Cached, m.keyOf(p, name))
-	if err != nil || isNil(live) || p.owns(live) {
+	if isNil(live) || p.owns(live) {
 		return live, err
 	}
 	return read[L](ctx, p.Cluster, p.Cluster.Uncached, m.keyOf(p, name))
@@ -391,7 +391,7 @@ func (m *Children[S, C, L]) retire(ctx context.Context, p Reconcile[S]) (Next, e
 		return nil, nil //nolint:nilerr // the phase says so itself when it runs
 	}
 	extra, err := m.unwanted(ctx, p, desired, m.owned)
-	if err != nil || extra == nil {
+	if extra == nil {
 		return nil, err
 	}
 	return m.delete(extra, ReasonPruning, noLongerDesired), nil
@@ -401,7 +401,7 @@ func (m *Children[S, C, L]) retire(ctx context.Context, p Reconcile[S]) (Next, e
 // another one names: an earlier spec, or an earlier version of the operator, created it.
 func (m *Children[S, C, L]) unwanted(ctx context.Context, p Reconcile[S], desired []C, list func(context.Context, Reconcile[S]) ([]client.Object, error)) (client.Object, error) {
 	owned, err := list(ctx, p)
-	if err != nil || len(owned) == 0 {
+	if err != nil {
 		return nil, err
 	}
 	named, known := p.namedByOthers(m.Name, m.kind, m.namespaceIn(p))
@@ -461,7 +461,7 @@ func (m *Children[S, C, L]) observe(ctx context.Context, p Reconcile[S]) (Next, 
 // existing lists the members that exist, desired or not.
 func (m *Children[S, C, L]) existing(ctx context.Context, p Reconcile[S]) ([]L, error) {
 	owned, err := m.owned(ctx, p)
-	if err != nil || len(owned) == 0 {
+	if err != nil {
 		return nil, err
 	}
 	names, _ := m.names(p)
@@ -469,7 +469,7 @@ func (m *Children[S, C, L]) existing(ctx context.Context, p Reconcile[S]) ([]L, 
 	var existing []L
 	for _, object := range owned {
 		isMember := !slices.Contains(others, object.GetName()) && (m.onlyName == nil || slices.Contains(names, object.GetName()))
-		if live, ok := object.(L); ok && isMember {
+		if live, _ := object.(L); isMember {
 			existing = append(existing, live)
 		}
 	}
@@ -563,7 +563,7 @@ func (m *Children[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) 
 			return nil, nil
 		}
 		live, err := get[L](ctx, p.Cluster.Uncached, key)
-		if err != nil || !p.owns(live) {
+		if !p.owns(live) {
 			return nil, err
 		}
 		return []client.Object{p.Cluster.newest(live)}, nil
@@ -577,7 +577,7 @@ func (m *Children[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) 
 	}
 	var owned []client.Object
 	err := meta.EachListItem(list, func(item runtime.Object) error {
-		if live, ok := item.(client.Object); ok && p.owns(live) {
+		if live, _ := item.(client.Object); p.owns(live) {
 			owned = append(owned, cmp.Or(p.Cluster.newest(live), live))
 		}
 		return nil

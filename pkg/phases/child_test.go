@@ -2,6 +2,7 @@ package phases_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 func TestNothingIsWrittenAtTheFixedPoint(t *testing.T) {
 	g := NewWithT(t)
 	h := settled(t, map[string]string{"Boot": "fast", "Uplink": "cheap"}, diskOf("Boot"), nicOf("Uplink"), nicOf("Backup"))
+	h.dependencies.Uncached, h.dependencies.Applier = refusing{}, unneeded{h.dependencies.Applier}
 
 	for range 3 {
 		result := h.mustReconcile(t)
@@ -28,6 +30,41 @@ func TestNothingIsWrittenAtTheFixedPoint(t *testing.T) {
 
 	g.Expect(h.writes).To(BeEmpty())
 	g.Expect(h.events.take()).To(BeEmpty())
+}
+
+// unneeded is an applier for a cluster in which nothing is to be done.
+type unneeded struct{ phases.Applier }
+
+func (unneeded) Execute(context.Context, ssa.Decision) (ssa.Result, error) {
+	return ssa.Result{}, errors.New("a decision was executed")
+}
+
+func TestMissingChildIsCreatedWithoutAReadPastTheCache(t *testing.T) {
+	g := NewWithT(t)
+	cluster := newFakeCluster()
+	h := newHarness(cluster, diskOf("Boot"))
+	reads := &countedReads{Reader: h.dependencies.Uncached}
+	h.dependencies.Uncached = reads
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+
+	h.mustReconcile(t)
+
+	g.Expect(h.writes).To(ContainElement("create Disk boot"))
+	g.Expect(reads.of).NotTo(HaveKey("boot"))
+}
+
+func TestConfigurationBesideAnErrorIsNotApplied(t *testing.T) {
+	g := NewWithT(t)
+	cluster := newFakeCluster()
+	boot := diskOf("Boot")
+	boot.Desired = func(*scope) (*deviceConfiguration, error) { return disk("boot"), errors.New("no such class") }
+	h := newHarness(cluster, boot)
+	cluster.createMachine(&Machine{})
+
+	_, err := h.reconcile(t)
+
+	g.Expect(err).To(MatchError("phase Boot: no such class"))
+	g.Expect(h.writes).To(Equal([]string{"finalize", "status"}))
 }
 
 func TestChildHasTheNameOfItsOwnerByDefault(t *testing.T) {
@@ -100,6 +137,35 @@ func TestChildThatIsConfiguredAgainWasNotDeleted(t *testing.T) {
 
 	// Then it is not reported as deleted
 	g.Expect(h.events.take()).NotTo(ContainElement(ContainSubstring("DriftCorrected")))
+}
+
+func TestChildThatAnEarlierVersionCalledNotConfiguredWasNotDeleted(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Machine whose status an earlier version has written, for which a disk that is off was ready
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	machine := h.machine()
+	meta.FindStatusCondition(machine.Status.Conditions, "BootReady").Reason = "NotConfigured"
+	h.store(machine)
+	delete(h.objects, ref{"Disk", "boot"})
+	h.sync()
+
+	// When the disk is created
+	h.mustReconcile(t)
+
+	// Then it is not reported as deleted
+	g.Expect(h.writes).To(Equal([]string{"create Disk boot", "status"}))
+	g.Expect(h.events.take()).NotTo(ContainElement(ContainSubstring("DriftCorrected")))
+}
+
+func TestChildThatIsDeletedWhileTheSpecChangesIsReported(t *testing.T) {
+	g := NewWithT(t)
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	h.editMachine(func(machine *Machine) { machine.Spec["Boot"] = "cheap" })
+	h.remove(ref{"Disk", "boot"}, "")
+
+	h.mustReconcile(t)
+
+	g.Expect(h.events.take()).To(ContainElement("Warning DriftCorrected (Correct): Disk boot was deleted; recreated"))
 }
 
 func TestDriftIsReverted(t *testing.T) {
@@ -186,6 +252,24 @@ func TestDriftIsReportedAndNotReverted(t *testing.T) {
 	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "BootReady=True/Ready"}))
 	g.Expect(h.machine().Status.Drifts).To(BeEmpty())
 	g.Expect(h.events.take()).To(ContainElement("Normal DriftedOver (Drifted): Drifted is no longer True"))
+}
+
+func TestReportOfADriftWritesNothing(t *testing.T) {
+	g := NewWithT(t)
+	// Given a disk that has drifted, under the policy Report
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	reportsDrift(h)
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
+
+	// When the spec changes, too, behind a phase that gates
+	h.definition.Phases = []phase{observes("Address", phases.Wait("Pending", "", 0)), diskOf("Boot")}
+	h.editMachine(func(machine *Machine) { machine.Spec["Boot"] = "cheap" })
+	h.mustReconcile(t)
+
+	// Then the drift is reported, and the disk is as it was
+	g.Expect(h.writes).To(Equal([]string{"status"}))
+	g.Expect(h.states()).To(ContainElement("Drifted=True/Drifted"))
+	g.Expect(h.device("Disk", "boot").Spec).To(HaveKeyWithValue("class", "slow"))
 }
 
 func TestSummaryTellsRevertedDriftFromReportedDrift(t *testing.T) {
@@ -414,6 +498,34 @@ func TestAdoptionByThePhaseComesBeforeThePolicy(t *testing.T) {
 	}
 }
 
+func TestPhaseIsAskedToAdoptOnlyWhatNoControllerOwns(t *testing.T) {
+	for name, situation := range map[string]func(*harness){
+		"nothing exists":        func(h *harness) { h.remove(ref{"Disk", "boot"}, "") },
+		"its child has drifted": func(h *harness) { h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" }) },
+		"another controller owns the object": func(h *harness) {
+			another := &Machine{ObjectMeta: metav1.ObjectMeta{Name: "another", UID: "another"}}
+			h.modify("Disk", "boot", func(d device) {
+				d.SetOwnerReferences([]metav1.OwnerReference{ssa.ControllerReference(another, machineGroup.WithKind("Machine"))})
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			boot := diskOf("Boot")
+			boot.Adopt = func(*scope, *Disk) phases.Verdict {
+				asked++
+				return phases.Stalled("NotOwned", "")
+			}
+			h := settled(t, map[string]string{"Boot": "fast"}, boot)
+			situation(h)
+
+			h.mustReconcile(t)
+
+			NewWithT(t).Expect(asked).To(BeZero())
+		})
+	}
+}
+
 func TestFinalizersOfANamespaceAreThoseOfItsContentToo(t *testing.T) {
 	remaining := func(status corev1.ConditionStatus) *corev1.Namespace {
 		return &corev1.Namespace{
@@ -421,6 +533,7 @@ func TestFinalizersOfANamespaceAreThoseOfItsContentToo(t *testing.T) {
 			Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}},
 			Status: corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{
 				{Type: corev1.NamespaceContentRemaining, Status: status, Message: "Some resources are remaining: pods. has 5 resource instances"},
+				{Type: "Custom", Status: status, Message: "c in 1 resource instances"},
 				{Type: corev1.NamespaceFinalizersRemaining, Status: status, Message: "Some content in the namespace has finalizers remaining: example.com/b in 5 resource instances, a in 1 resource instances"},
 			}},
 		}
@@ -433,6 +546,7 @@ func TestFinalizersOfANamespaceAreThoseOfItsContentToo(t *testing.T) {
 		"of an object":                       {&Disk{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"b", "a"}}}, " (finalizers: a, b)"},
 		"of a Namespace with content":        {remaining(corev1.ConditionTrue), " (finalizers: a, example.com/b, foregroundDeletion, kubernetes)"},
 		"of a Namespace without content":     {remaining(corev1.ConditionFalse), " (finalizers: foregroundDeletion, kubernetes)"},
+		"of a Namespace, twice":              {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"kubernetes"}}, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}}}, " (finalizers: kubernetes)"},
 		"of a Namespace without a condition": {&corev1.Namespace{Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}}}, " (finalizers: kubernetes)"},
 	}
 	for name, c := range cases {

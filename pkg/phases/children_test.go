@@ -213,6 +213,7 @@ func TestSetsAndChildrenOfOneKindLeaveEachOtherAlone(t *testing.T) {
 	h.editMachine(func(machine *Machine) { delete(machine.Spec, "Volumes") })
 	h.mustReconcile(t)
 	g.Expect(h.states()).To(ContainElement("VolumesReady=Unknown/Blocked"))
+	g.Expect(seen).To(Equal([]string{"a", "b"}), "what exists, desired or not")
 	h.definition.Phases = h.definition.Phases[1:]
 	h.settle(t)
 	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "BootReady=True/Ready", "UplinkReady=True/Ready"}))
@@ -465,8 +466,13 @@ func TestVerdictOfASetIsThatOfTheGravestMember(t *testing.T) {
 		"a wait for a watch, and a later one":    {a: phases.Wait("Watched", "", 0), b: wait, state: "VolumesReady=False/Watched", after: phases.SafetyNet},
 		"done with a time, and with another":     {a: done.RecheckAfter(time.Hour), b: done.RecheckAfter(time.Minute), state: "VolumesReady=True/Ready", after: time.Minute},
 		"done, and done while something goes on": {a: done, b: phases.DoneBecause("Resizing", "").WhileReconciling(), state: "VolumesReady=True/Resizing", more: "Reconciling=True/Resizing"},
-		"stalled and done":                       {a: phases.Stalled("BadClass", ""), b: done, state: "VolumesReady=False/BadClass", more: "Stalled=True/BadClass"},
-		"done and stalled":                       {a: done, b: phases.Stalled("BadClass", ""), state: "VolumesReady=False/BadClass", more: "Stalled=True/BadClass"},
+		"done because, and done":                 {a: phases.DoneBecause("Grown", ""), b: done, state: "VolumesReady=True/Grown"},
+		"done, and done with a time":             {a: done, b: done.RecheckAfter(time.Minute), state: "VolumesReady=True/Ready", after: time.Minute},
+		"two of which something goes on": {a: phases.DoneBecause("Resizing", "").WhileReconciling(), b: phases.DoneBecause("Moving", "").WhileReconciling(),
+			state: "VolumesReady=True/Resizing", more: "Reconciling=True/Resizing"},
+		"stalled, and done with a time": {a: phases.Stalled("BadClass", ""), b: done.RecheckAfter(time.Minute), state: "VolumesReady=False/BadClass"},
+		"stalled and done":              {a: phases.Stalled("BadClass", ""), b: done, state: "VolumesReady=False/BadClass", more: "Stalled=True/BadClass"},
+		"done and stalled":              {a: done, b: phases.Stalled("BadClass", ""), state: "VolumesReady=False/BadClass", more: "Stalled=True/BadClass"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -488,6 +494,78 @@ func TestVerdictOfASetIsThatOfTheGravestMember(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestMemberThatIsNotReadyCountsMoreThanOneThatIsDeleted(t *testing.T) {
+	g := NewWithT(t)
+	// Given a member that is not ready, and one that is no longer desired
+	h := settled(t, map[string]string{"Volumes": "a b"}, disksOf("Volumes"))
+	h.goneAfter["b"] = 2
+	h.modify("Disk", "a", func(d device) { d.device().Attached = false })
+	h.editMachine(func(machine *Machine) { machine.Spec["Volumes"] = "a" })
+
+	// When it is reconciled
+	result := h.mustReconcile(t)
+
+	// Then the condition is that of the member, and the earlier time counts
+	g.Expect(h.writes).To(Equal([]string{"delete Disk b", "status"}))
+	g.Expect(h.states()).To(ContainElement("VolumesReady=False/NotAttached"))
+	g.Expect(result.RequeueAfter).To(Equal(5 * time.Second))
+}
+
+func TestNoDriftIsReportedFromAWrongConfiguration(t *testing.T) {
+	g := NewWithT(t)
+	// Given a drift that is to be reported, behind a phase that gates
+	h := settled(t, map[string]string{"Volumes": "a"}, disksOf("Volumes"))
+	reportsDrift(h)
+	h.modify("Disk", "a", func(d device) { d.device().Spec["class"] = "slow" })
+	volumes := disksOf("Volumes")
+	h.definition.Phases = []phase{observes("Address", phases.Wait("Pending", "", 0)), volumes}
+	h.mustReconcile(t)
+	g.Expect(h.machine().Status.Drifts).To(HaveLen(1))
+
+	// When the configuration is that of an object in another namespace
+	volumes.Desired = func(*scope) ([]*deviceConfiguration, error) {
+		return []*deviceConfiguration{inNamespace(disk("a").with("class", "fast"), "elsewhere")}, nil
+	}
+	h.definition.Phases[1] = volumes
+	h.mustReconcile(t)
+
+	// Then it says nothing of the disk
+	g.Expect(h.machine().Status.Drifts).To(BeEmpty())
+}
+
+func TestDriftIsReportedBesideAMemberOfWhichTheCacheHoldsADigest(t *testing.T) {
+	g := NewWithT(t)
+	// Given a cache of digests, two members of which the second has drifted, and a phase that gates
+	h := settled(t, map[string]string{"Volumes": "a b"}, disksOf("Volumes"))
+	reportsDrift(h)
+	h.digests = true
+	h.modify("Disk", "b", func(d device) { d.device().Spec["class"] = "slow" })
+	h.definition.Phases = []phase{observes("Address", phases.Wait("Pending", "", 0)), disksOf("Volumes")}
+
+	// When the first one is to change
+	h.editMachine(func(machine *Machine) { machine.Spec["Volumes"] = "a=cheap b" })
+	h.mustReconcile(t)
+
+	// Then the drift of the second one is reported
+	g.Expect(h.machine().Status.Drifts).To(Equal([]string{"Disk b: kubectl-edit changed .spec.class from fast to slow"}))
+}
+
+func TestMembersThatCannotBeListedAreNotObservedAsAbsent(t *testing.T) {
+	g := NewWithT(t)
+	// Given a suspended Machine whose disks cannot be listed
+	told := 0
+	volumes := disksOf("Volumes")
+	volumes.Observed = func(*scope, []*Disk) { told++ }
+	h := settled(t, map[string]string{"Volumes": "a"}, volumes)
+	h.editMachine(func(machine *Machine) { machine.Suspend = true })
+	h.dependencies.Reader = failingReader{h.dependencies.Reader, errDown}
+	told = 0
+
+	h.mustReconcile(t)
+
+	g.Expect(told).To(BeZero())
 }
 
 func TestPlanOfASet(t *testing.T) {

@@ -387,6 +387,21 @@ func TestOwnerIsConfirmedOnceAndOnlyBeforeWrites(t *testing.T) {
 		g.Expect(cluster.device("Disk", "boot")).NotTo(BeNil())
 		g.Expect(reads).To(BeZero())
 	})
+	t.Run("once for a reconcile that takes longer than an answer counts", func(t *testing.T) {
+		g := NewWithT(t)
+		h, reads := lagging(t, all)
+		slow := step{Name: "Slow", Observe: func(context.Context, *scope) (phases.Observation, error) {
+			h.clock.SetTime(h.clock.Now().Add(time.Minute))
+			return phases.Done(""), nil
+		}}
+		h.definition.Phases = []phase{diskOf("Boot"), slow, nicOf("Uplink")}
+		for _, part := range []ref{{"Disk", "boot"}, {"Nic", "uplink"}} {
+			h.modify(part.kind, part.name, func(d device) { d.device().Spec["class"] = "slow" })
+		}
+		h.mustReconcile(t)
+		g.Expect(h.writes).To(ContainElements("correct Disk boot", "correct Nic uplink"))
+		g.Expect(*reads).To(Equal(1))
+	})
 	t.Run("not again for a write that is retried", func(t *testing.T) {
 		g := NewWithT(t)
 		h, reads := lagging(t, all)
@@ -420,6 +435,14 @@ func TestOwnerIsConfirmedOnceAndOnlyBeforeWrites(t *testing.T) {
 		h.clock.SetTime(h.clock.Now().Add(2 * time.Second))
 		retry()
 		g.Expect(*reads).To(Equal(2), "an answer of half a minute ago is not fresh")
+
+		// So is the read itself, of which the status says nothing new.
+		h.clock.SetTime(h.clock.Now().Add(29 * time.Second))
+		retry()
+		g.Expect(*reads).To(Equal(2))
+		h.clock.SetTime(h.clock.Now().Add(2 * time.Second))
+		retry()
+		g.Expect(*reads).To(Equal(3))
 	})
 	t.Run("again for another version", func(t *testing.T) {
 		g := NewWithT(t)

@@ -207,10 +207,11 @@ func (e *Engine[O, S]) checkPhases() []error {
 
 func (e *Engine[O, S]) slotFor(phase Phase[S]) (slot[S], error) {
 	d, err := phase.Declare(e.deps.Scheme)
+	if err != nil {
+		return slot[S]{}, err
+	}
 	s := slot[S]{Declaration: d, name: phase.PhaseName(), condition: ConditionOf(phase.PhaseName()), metrics: metricsOf(e.def.Controller, phase.PhaseName())}
 	switch {
-	case err != nil:
-		return s, err
 	case d.Next == nil:
 		return s, errors.New("Declaration.Next is required")
 	case d.Child == nil:

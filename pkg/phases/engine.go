@@ -229,7 +229,7 @@ func (f failedAction) Unwrap() error { return f.error }
 // conclude settles a phase and keeps its verdict.
 func (w *walk[S]) conclude(ctx context.Context, i int, ask Question[S], doing string) Verdict {
 	verdict, err := w.settle(ctx, i, ask)
-	if err == nil && verdict == nil {
+	if verdict == nil { // which has no effect beside an error
 		verdict = bug("phase " + w.slots[i].name + " gave no verdict")
 	}
 	if !isSuperseded(err) && !w.executor.plans { // what is superseded runs again
@@ -309,8 +309,6 @@ func (w *walk[S]) remove(ctx context.Context, finalizer string) {
 		return
 	}
 	if err := w.executor.confirm(ctx); err != nil {
-		var newer *superseded
-		w.gone = errors.As(err, &newer) && newer.by == nil
 		w.fail("confirming the deletion", err)
 		return
 	}
@@ -333,7 +331,7 @@ func (w *walk[S]) tearDown(ctx context.Context) (gone bool) {
 		w.failure = Wait(ReasonTerminating, "waiting for the garbage collector to orphan the children, as the deletion asks (finalizers: "+metav1.FinalizerOrphanDependents+")", 0)
 		return false
 	}
-	var deleted []int // phases whose children have been deleted and may be left
+	var deleted []int // phases of which something may be left
 	for i := len(w.slots) - 1; i >= 0; i-- {
 		if s := &w.slots[i]; s.Child == nil && s.Undo != nil {
 			if !w.areGone(ctx, deleted) {
@@ -344,9 +342,7 @@ func (w *walk[S]) tearDown(ctx context.Context) (gone bool) {
 		if !w.undo(ctx, i, w.slots[i].Undo) {
 			return false
 		}
-		if w.slots[i].Gone != nil {
-			deleted = append(deleted, i)
-		}
+		deleted = append(deleted, i)
 	}
 	return w.areGone(ctx, deleted)
 }
@@ -375,7 +371,7 @@ func (w *walk[S]) undo(ctx context.Context, i int, ask Question[S]) (done bool) 
 // removable rechecks what stalls a teardown: nobody edits the spec of an object that is being deleted,
 // and what has to change need not be watched.
 func removable(v Verdict) Verdict {
-	if v.IsStalled() && v.After() == 0 {
+	if v.After() == 0 { // a wait always has a time
 		return v.data().recheckAfter(SafetyNet)
 	}
 	return v

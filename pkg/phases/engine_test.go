@@ -271,6 +271,27 @@ func TestSuspensionChangesNothingButTheStatus(t *testing.T) {
 	g.Expect(cluster.left()).To(BeEmpty())
 }
 
+func TestPhasesOfASuspendedObjectReportNoDrift(t *testing.T) {
+	g := NewWithT(t)
+	// Given the policy Report, and a phase that goes by it when it observes
+	var policy ssa.DriftPolicy
+	h := newHarness(newFakeCluster(), declared{phases.Declaration[*scope]{
+		Next: func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) { return phases.Done(""), nil },
+		Observe: func(_ context.Context, pass phases.Reconcile[*scope]) (phases.Next, error) {
+			policy = pass.Policies.Drift
+			return nil, nil
+		},
+	}})
+	reportsDrift(h)
+	h.createMachine(&Machine{Suspend: true})
+
+	// When the Machine is suspended
+	h.mustReconcile(t)
+
+	// Then the policy is another one
+	g.Expect(policy).To(Equal(ssa.CorrectDrift))
+}
+
 func TestNewObjectThatIsSuspendedGetsNoFinalizer(t *testing.T) {
 	g := NewWithT(t)
 	cluster := newFakeCluster()
@@ -372,6 +393,119 @@ func TestFinalizerThatCannotBeAddedBlocksAllPhases(t *testing.T) {
 	g.Expect(h.states()).To(Equal([]string{"Ready=False/Forbidden", "BootReady=Unknown/Blocked", "Reconciling=True/Forbidden"}))
 	g.Expect(h.condition(t, "Ready").Message).To(Equal(message))
 	g.Expect(h.condition(t, "BootReady").Message).To(Equal(message))
+}
+
+func TestFinalizerThatIsRefusedForGoodIsNotRetried(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(newFakeCluster(), diskOf("Boot"))
+	h.fail = func(what string) error {
+		if what == "finalize" {
+			return &ssa.Error{Reason: ssa.ReasonInvalid, Object: "Machine vm1", Message: "a webhook refuses it"}
+		}
+		return nil
+	}
+	h.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+
+	result := h.mustReconcile(t)
+
+	g.Expect(result).To(Equal(reconcile.Result{}))
+	g.Expect(h.states()).To(ContainElements("Ready=False/Invalid", "Stalled=True/Invalid"))
+}
+
+func TestDriftIsReportedAlsoIfTheFinalizerCannotBeAdded(t *testing.T) {
+	g := NewWithT(t)
+	// Given a disk that has drifted, and a Machine whose finalizer a user has removed
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	reportsDrift(h)
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
+	machine := h.machine()
+	machine.Finalizers = nil
+	h.store(machine)
+	h.fail = func(what string) error {
+		if what == "finalize" {
+			return errDown
+		}
+		return nil
+	}
+
+	// When it is reconciled
+	_, err := h.reconcile(t)
+
+	// Then the status has both
+	g.Expect(err).To(MatchError(errDown))
+	g.Expect(h.states()).To(ContainElements("Ready=False/Failed", "Drifted=True/Drifted"))
+	g.Expect(h.machine().Status.Drifts).To(HaveLen(1))
+}
+
+func TestObjectThatCannotBeReadAgainIsAnError(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Machine that has changed, and cannot be read past the cache
+	h := newHarness(newFakeCluster(), observes("Address", phases.Done("")))
+	h.createMachine(&Machine{})
+	h.fail = func(what string) error {
+		if what == "status" {
+			return stale("Machine")
+		}
+		return nil
+	}
+	reads := 0
+	h.dependencies.Uncached = countingReader{Reader: h.dependencies.Uncached, machines: &reads, fail: errDown}
+
+	// When it is reconciled
+	_, err := h.reconcile(t)
+
+	// Then it is retried with backoff
+	g.Expect(err).To(MatchError(errDown))
+	g.Expect(reads).To(Equal(1))
+}
+
+// named is a phase of another package, with a name of its own.
+type named struct {
+	declared
+
+	name string
+}
+
+func (n named) PhaseName() string { return n.name }
+
+func TestPhasesAreAskedFirstAndLastInReverse(t *testing.T) {
+	g := NewWithT(t)
+	var asked []string
+	ask := func(what string, answer phases.Next) phases.Question[*scope] {
+		return func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {
+			asked = append(asked, what)
+			return answer, nil
+		}
+	}
+	of := func(name string) phase {
+		return named{declared{phases.Declaration[*scope]{
+			First: ask("first "+name, nil), Next: ask(name, phases.Done("")), Last: ask("last "+name, phases.Done("")),
+		}}, name}
+	}
+	h := newHarness(newFakeCluster(), of("Boot"), of("Data"))
+	h.createMachine(&Machine{})
+
+	h.mustReconcile(t)
+
+	g.Expect(asked).To(Equal([]string{"first Data", "first Boot", "Boot", "Data", "last Data", "last Boot"}))
+}
+
+func TestPhaseThatFailedKeepsItsConditionWhateverItObserves(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(newFakeCluster(), declared{phases.Declaration[*scope]{
+		Next: func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {
+			return phases.Do{Action: phases.ActionUndo, What: "release", Func: func(context.Context) (phases.Verdict, error) { return nil, errDown }}, nil
+		},
+		Observe: func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {
+			return phases.NotConfigured(), nil
+		},
+	}})
+	h.createMachine(&Machine{})
+
+	_, err := h.reconcile(t)
+
+	g.Expect(err).To(MatchError(errDown))
+	g.Expect(h.states()).To(ContainElement("DeclaredReady=False/Failed"))
 }
 
 func TestStatusThatCannotBeWrittenIsAnErrorWithoutEvents(t *testing.T) {
@@ -513,6 +647,30 @@ func TestNewRefusesWrongDefinitions(t *testing.T) {
 			},
 			want: "Status loses the observedGeneration or lastTransitionTime of the condition Ready: build the conditions with ConditionConfigurations",
 		},
+		"a status that loses the times of conditions altogether": {
+			spoil: func(h *harness) {
+				h.definition.Status = func(_ *scope, summary phases.Summary) ssa.Configuration {
+					summary.Conditions = slices.Clone(summary.Conditions)
+					summary.Conditions[0].LastTransitionTime = metav1.Time{}
+					return machineStatus("", summary)
+				}
+			},
+			want: "Status loses the observedGeneration or lastTransitionTime of the condition Ready",
+		},
+		"a status that cannot be serialized": {
+			spoil: func(h *harness) {
+				h.definition.Status = func(*scope, phases.Summary) ssa.Configuration { return rawStatus{err: errDown} }
+			},
+			want: "serializing the configuration that Status returns: ",
+		},
+		"a status whose conditions are none": {
+			spoil: func(h *harness) {
+				h.definition.Status = func(*scope, phases.Summary) ssa.Configuration {
+					return rawStatus{json: `{"status":{"conditions":7}}`}
+				}
+			},
+			want: "reading the configuration that Status returns: ",
+		},
 		"no status at all": {
 			spoil: func(h *harness) {
 				h.definition.Status = func(*scope, phases.Summary) ssa.Configuration { return nil }
@@ -550,6 +708,10 @@ func TestNewRefusesWrongDefinitions(t *testing.T) {
 		"no applier": {
 			spoil: func(h *harness) { h.dependencies.Applier = nil },
 			want:  "Dependencies.Applier is required",
+		},
+		"no cached reader": {
+			spoil: func(h *harness) { h.dependencies.Reader = nil },
+			want:  "Dependencies.Reader and Uncached are required",
 		},
 		"no reader": {
 			spoil: func(h *harness) { h.dependencies.Uncached = nil },
@@ -617,6 +779,15 @@ func TestNewRefusesWrongDefinitions(t *testing.T) {
 	}
 }
 
+// rawStatus is a configuration that serializes itself to anything.
+type rawStatus struct {
+	*machineConfiguration
+	json string
+	err  error
+}
+
+func (r rawStatus) MarshalJSON() ([]byte, error) { return []byte(r.json), r.err }
+
 // declared is a phase of another package.
 type declared struct{ declaration phases.Declaration[*scope] }
 
@@ -635,6 +806,19 @@ func TestNewListsEverythingThatIsWrong(t *testing.T) {
 
 	g.Expect(err).To(MatchError(And(
 		ContainSubstring("Finalizer"), ContainSubstring("phase Address"), ContainSubstring("phase Boot"))))
+}
+
+func TestNewListsNothingThatOnlyFollows(t *testing.T) {
+	g := NewWithT(t)
+	// Given two phases whose children have one name and that are wrong by themselves, and no Status to ask
+	wrong := declared{phases.Declaration[*scope]{Child: &Disk{}, HasOwnersName: true}}
+	h := newHarness(newFakeCluster(), named{wrong, "Boot"}, named{wrong, "Data"})
+	h.definition.Status = nil
+
+	_, err := h.engine()
+
+	g.Expect(err).To(MatchError(And(ContainSubstring("phase Boot"), ContainSubstring("phase Data"), ContainSubstring("Status are required"),
+		Not(ContainSubstring("the same")), Not(ContainSubstring("panics")))))
 }
 
 func TestNewRefusesObjectsOfNoGoType(t *testing.T) {

@@ -227,9 +227,6 @@ func (*superseded) Error() string { return "the object has changed since it was 
 
 // isSuperseded says whether something changed while it was reconciled: nothing is wrong.
 func isSuperseded(err error) bool {
-	if err == nil {
-		return false
-	}
 	var newer *superseded
 	return errors.As(err, &newer) || ssa.IsStale(err)
 }

@@ -2,7 +2,6 @@ package phases_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -235,21 +234,46 @@ func (r failingReader) Get(ctx context.Context, key client.ObjectKey, into clien
 	return r.Reader.Get(ctx, key, into, options...)
 }
 
+func (r failingReader) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	if _, ok := into.(*DiskList); ok {
+		return r.failure
+	}
+	return r.Reader.List(ctx, into, options...)
+}
+
 func TestStaleChildThatCannotBeReadIsAnError(t *testing.T) {
-	g := NewWithT(t)
-	// Given a disk that the cache does not show, and that cannot be read past the cache
-	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
-	h.lags = true
-	delete(h.cache, ref{"Disk", "boot"})
-	down := errors.New("the API server is down")
-	h.dependencies.Uncached = failingReader{h.dependencies.Uncached, down}
+	for name, c := range map[string]struct {
+		situation func(*harness)
+		// applies are those that reach the cluster.
+		applies int
+	}{
+		"which the cache does not show": {func(h *harness) {
+			h.lags = true
+			delete(h.cache, ref{"Disk", "boot"})
+		}, 1},
+		"of which the cache holds a digest": {func(h *harness) {
+			h.digests = true
+			h.editMachine(func(machine *Machine) { machine.Spec["Boot"] = "slow" })
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// Given a disk that cannot be read past the cache
+			h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+			c.situation(h)
+			h.dependencies.Uncached = failingReader{h.dependencies.Uncached, errDown}
+			applies := 0
+			applying(h, &applies, func(int) error { return nil })
 
-	// When it is reconciled
-	_, err := h.reconcile(t)
+			// When it is reconciled
+			_, err := h.reconcile(t)
 
-	// Then it is retried with backoff, and the status says why
-	g.Expect(err).To(MatchError(down))
-	g.Expect(h.condition(t, "BootReady").Message).To(Equal("reading Disk lab/boot: the API server is down"))
+			// Then it is retried with backoff, and the status says why
+			g.Expect(err).To(MatchError(errDown))
+			g.Expect(h.condition(t, "BootReady").Message).To(Equal("reading Disk lab/boot: the API server is down"))
+			g.Expect(applies).To(Equal(c.applies))
+		})
+	}
 }
 
 // thirdParty is a phase that a user of the package writes: a NIC with the class that the Machine asks for,
@@ -462,6 +486,10 @@ func TestPhaseWhoseProposalsLeadNowhereIsABug(t *testing.T) {
 			},
 			message: "phase Registration gave no verdict: this is a bug in the operator",
 		},
+		"its action is none of the package": {
+			next:    func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) { return unknownAction{}, nil },
+			message: "phase Registration proposed a phases_test.unknownAction: this is a bug in the operator",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -477,6 +505,135 @@ func TestPhaseWhoseProposalsLeadNowhereIsABug(t *testing.T) {
 			g.Expect(h.condition(t, "RegistrationReady").Message).To(Equal(c.message))
 		})
 	}
+}
+
+// unknownAction is an action that only embeds one of the package.
+type unknownAction struct{ phases.Apply }
+
+func TestActionsOfAPhaseMayRepeatAThousandTimes(t *testing.T) {
+	g := NewWithT(t)
+	asked := 0
+	cluster := newFakeCluster()
+	h := newHarness(cluster, &thirdParty{name: "Registration", next: func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {
+		asked++
+		return phases.Delete{Object: &Nic{ObjectMeta: metav1.ObjectMeta{Name: "gone", Namespace: machineNamespace}}}, nil
+	}})
+	cluster.createMachine(&Machine{})
+
+	h.mustReconcile(t)
+
+	g.Expect(asked).To(Equal(1001), "the first concerns an object that none has concerned before")
+}
+
+func TestAnswerBesideAnErrorDoesNotCount(t *testing.T) {
+	g := NewWithT(t)
+	cluster := newFakeCluster()
+	h := newHarness(cluster, &thirdParty{name: "Registration", next: func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {
+		return phases.Done("registered"), errDown
+	}})
+	cluster.createMachine(&Machine{})
+
+	_, err := h.reconcile(t)
+
+	g.Expect(err).To(MatchError(errDown))
+	g.Expect(h.states()).To(ContainElement("RegistrationReady=False/Failed"))
+}
+
+func TestApplyThatHasNothingToDoIsNoChange(t *testing.T) {
+	g := NewWithT(t)
+	// Given a phase that proposes to apply a disk that is as desired
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	asked := 0
+	h.definition.Phases = []phase{&thirdParty{name: "Registration", next: func(ctx context.Context, pass phases.Reconcile[*scope]) (phases.Next, error) {
+		if asked++; asked > 1 {
+			return phases.Done("registered"), nil
+		}
+		live := &Disk{}
+		if _, err := pass.Cluster.Get(ctx, client.ObjectKey{Namespace: machineNamespace, Name: "boot"}, live); err != nil {
+			return nil, err
+		}
+		decision, err := pass.Cluster.Decide(ssa.Request{Desired: disk("boot").with("class", "fast"), Owner: &pass.Reference, Live: live})
+		return phases.Apply{Decision: decision}, err
+	}}}
+
+	// When it is planned, the plan changes nothing
+	g.Expect(changesOf(h.plan(t))).To(BeEmpty())
+}
+
+func TestClusterShowsWhatTheReconcileHasDeletedAsGone(t *testing.T) {
+	next := func(ctx context.Context, pass phases.Reconcile[*scope]) (phases.Next, error) {
+		live := &Disk{}
+		exists, err := pass.Cluster.Get(ctx, client.ObjectKey{Namespace: machineNamespace, Name: "boot"}, live)
+		if err != nil || !exists {
+			return phases.Done("gone"), err
+		}
+		return phases.Delete{Object: live, Propagation: metav1.DeletePropagationBackground}, nil
+	}
+	given := func(t *testing.T) *harness {
+		h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+		h.definition.Phases = []phase{&thirdParty{name: "Registration", next: next}}
+		h.lags = true
+		return h
+	}
+
+	t.Run("although the cache does not", func(t *testing.T) {
+		g := NewWithT(t)
+		h := given(t)
+		h.mustReconcile(t)
+		g.Expect(h.writes).To(Equal([]string{"delete Disk boot", "status"}))
+		g.Expect(h.states()).To(ContainElement("RegistrationReady=True/Ready"))
+	})
+	t.Run("but not what cannot be read", func(t *testing.T) {
+		g := NewWithT(t)
+		h := given(t)
+		h.dependencies.Reader = failingReader{h.dependencies.Reader, errDown}
+		_, err := h.reconcile(t)
+		g.Expect(err).To(MatchError(errDown))
+	})
+}
+
+func TestPhasesOfTheirOwnTypeKeepTheirChildren(t *testing.T) {
+	g := NewWithT(t)
+	// Given a phase of another type, which does not say in which namespace its NIC is, beside one of the package
+	registered := &thirdParty{name: "Registration", directory: map[string]string{}}
+	h := settled(t, map[string]string{"Uplink": "cheap", "Registration": "cheap"}, nicOf("Uplink"), registered)
+
+	h.mustReconcile(t)
+
+	g.Expect(h.writes).To(BeEmpty(), "neither deletes the NIC of the other")
+	g.Expect(h.left()).To(Equal([]string{"Nic uplink", "Nic vm1"}))
+}
+
+func TestStatusNamesTheFinalizersOfADeletionThatTheCacheDoesNotShow(t *testing.T) {
+	for propagation, finalizers := range map[metav1.DeletionPropagation]string{
+		metav1.DeletePropagationForeground: " (finalizers: foregroundDeletion)", metav1.DeletePropagationBackground: "",
+	} {
+		t.Run(string(propagation), func(t *testing.T) {
+			g := NewWithT(t)
+			boot := diskOf("Boot")
+			boot.Propagation = propagation
+			h := settled(t, map[string]string{"Boot": "fast"}, boot)
+			h.goneAfter["boot"] = 1
+			h.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
+			h.lags = true
+
+			h.mustReconcile(t)
+
+			g.Expect(h.condition(t, "BootReady").Message).To(Equal("waiting for Disk boot to be deleted" + finalizers + "; it is no longer desired"))
+		})
+	}
+}
+
+func TestDeletedChildThatTheCacheStillShowsIsGone(t *testing.T) {
+	g := NewWithT(t)
+	h := settled(t, map[string]string{"Boot": "fast"}, withoutDependents(diskOf("Boot")))
+	h.editMachine(func(machine *Machine) { delete(machine.Spec, "Boot") })
+	h.lags = true
+
+	h.mustReconcile(t)
+
+	g.Expect(h.writes).To(Equal([]string{"delete Disk boot", "status"}))
+	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready"}))
 }
 
 func TestApplyWithoutADecisionIsAnError(t *testing.T) {

@@ -20,3 +20,12 @@ var DefaultPropagation = defaultPropagation
 func WatchesOf[O client.Object, S any](e *Engine[O, S], mapper meta.RESTMapper) []ChildWatch {
 	return e.watches(mapper)
 }
+
+// PutOff is of how many objects the engine keeps since when a status is put off.
+func PutOff[O client.Object, S any](e *Engine[O, S]) (count int) {
+	e.due.Range(func(any, any) bool {
+		count++
+		return true
+	})
+	return count
+}

@@ -34,7 +34,7 @@ type fakeCluster struct {
 	// lag is always in sync.
 	cache map[ref]client.Object
 	lags  bool
-	// digests: the cache holds digests of the Disks, as ssa.Compact leaves them.
+	// digests: the cache holds digests of the Disks that have not drifted, as ssa.Compact leaves them.
 	digests bool
 	// uncachedReads are the Disks that were read past the cache.
 	uncachedReads []string
@@ -319,10 +319,8 @@ func (r reader) Get(_ context.Context, key client.ObjectKey, into client.Object,
 		case *Machine:
 			*into = *as[*Machine](found.DeepCopyObject())
 		case *Disk:
-			*into = *as[*Disk](found.DeepCopyObject())
-			if r.cached && r.digests {
-				digested(into)
-			} else if !r.cached {
+			*into = *r.disk(found)
+			if !r.cached {
 				r.uncachedReads = append(r.uncachedReads, refOf(into).String())
 			}
 		case *Nic:
@@ -356,7 +354,7 @@ func (r reader) List(_ context.Context, into client.ObjectList, options ...clien
 			switch into := into.(type) {
 			case *DiskList:
 				if disk, ok := shown[key].(*Disk); ok {
-					into.Items = append(into.Items, *disk.DeepCopy())
+					into.Items = append(into.Items, *r.disk(disk))
 				}
 			case *NicList:
 				if nic, ok := shown[key].(*Nic); ok {
@@ -366,6 +364,15 @@ func (r reader) List(_ context.Context, into client.ObjectList, options ...clien
 		}
 		return nil
 	})
+}
+
+// disk is a Disk as it is shown.
+func (r reader) disk(found client.Object) *Disk {
+	shown := as[*Disk](found.DeepCopyObject())
+	if r.cached && r.digests && len(driftsOf(shown)) == 0 {
+		digested(shown)
+	}
+	return shown
 }
 
 // Writing.

@@ -49,4 +49,14 @@ func TestVerdictsPrintThemselves(t *testing.T) {
 	for want, verdict := range cases {
 		NewWithT(t).Expect(verdict.String()).To(Equal(want))
 	}
+	NewWithT(t).Expect(NotConfigured().Reason()).To(Equal(ReasonReady))
+}
+
+func TestMessagesAreCutBetweenCharacters(t *testing.T) {
+	for message, want := range map[string]string{
+		"": "", "ab": "ab", "abcd": "abcd", "abcde": "abcd", "abä": "abä", "abcä": "abc", "ääää": "ää",
+		"\x80\x80\x80\x80\x80": "", // no character begins here
+	} {
+		NewWithT(t).Expect(bound(message, 4)).To(Equal(want), "%q", message)
+	}
 }

@@ -1,15 +1,19 @@
 package phases_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 // ofController gathers the metrics of one controller, since all engines of the process count in one registry.
@@ -94,6 +98,66 @@ fixpoint_phases_outcomes_total{controller="restarted",outcome="error",phase="Boo
 fixpoint_phases_outcomes_total{controller="restarted",outcome="stalled",phase="Boot"} 0
 fixpoint_phases_outcomes_total{controller="restarted",outcome="wait",phase="Boot"} 0
 `), "fixpoint_phases_outcomes_total")).To(Succeed())
+}
+
+func TestMetricsCountTransitionsToUnknownOnlyFromWhatWasKnown(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Machine with a disk behind an address that waits, is allocated, and waits again
+	var address phases.Observation
+	h := newHarness(newFakeCluster(), step{Name: "Address", Observe: func(context.Context, *scope) (phases.Observation, error) { return address, nil }}, diskOf("Boot"))
+	h.definition.Controller = "blocked"
+	h.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+	wait := phases.Wait("Pending", "", 0)
+	for _, address = range []phases.Observation{wait, phases.Done(""), wait} {
+		h.mustReconcile(t)
+	}
+
+	// When it is suspended, the disk is as unknown as before
+	h.editMachine(func(machine *Machine) { machine.Suspend = true })
+	h.mustReconcile(t)
+
+	// Then its condition became True once, and Unknown once
+	g.Expect(testutil.GatherAndCompare(ofController("blocked"), strings.NewReader(`
+# HELP fixpoint_phases_transitions_total Conditions whose status or reason changed, by controller, condition and new status.
+# TYPE fixpoint_phases_transitions_total counter
+fixpoint_phases_transitions_total{condition="Ready",controller="blocked",status="False"} 2
+fixpoint_phases_transitions_total{condition="Ready",controller="blocked",status="True"} 1
+fixpoint_phases_transitions_total{condition="Ready",controller="blocked",status="Unknown"} 1
+fixpoint_phases_transitions_total{condition="AddressReady",controller="blocked",status="False"} 2
+fixpoint_phases_transitions_total{condition="AddressReady",controller="blocked",status="True"} 1
+fixpoint_phases_transitions_total{condition="AddressReady",controller="blocked",status="Unknown"} 1
+fixpoint_phases_transitions_total{condition="BootReady",controller="blocked",status="True"} 1
+fixpoint_phases_transitions_total{condition="BootReady",controller="blocked",status="Unknown"} 1
+fixpoint_phases_transitions_total{condition="Suspended",controller="blocked",status="True"} 1
+`), "fixpoint_phases_transitions_total")).To(Succeed())
+}
+
+func TestMetricsCountTheTimeThatAPhaseTook(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(newFakeCluster())
+	takes := func(name string, duration time.Duration) step {
+		return step{Name: name, Observe: func(context.Context, *scope) (phases.Observation, error) {
+			h.clock.SetTime(h.clock.Now().Add(duration))
+			return phases.Done(""), nil
+		}}
+	}
+	h.definition.Controller = "slow"
+	h.definition.Phases = []phase{takes("Boot", 2*time.Second), takes("Data", 3*time.Second)}
+	h.createMachine(&Machine{})
+
+	h.mustReconcile(t)
+
+	families, err := ofController("slow").Gather()
+	g.Expect(err).NotTo(HaveOccurred())
+	var sums []float64
+	for _, family := range families {
+		if family.GetName() == "fixpoint_phases_duration_seconds" {
+			for _, metric := range family.GetMetric() {
+				sums = append(sums, metric.GetHistogram().GetSampleSum())
+			}
+		}
+	}
+	g.Expect(sums).To(ConsistOf(2.0, 3.0))
 }
 
 func TestMetricsCountTheTimeOfEachRunOfAPhase(t *testing.T) {

@@ -162,7 +162,7 @@ func (c *Cluster) learn(id objectID, a answer) {
 // deletion does not say what it waits for, as an object read later does.
 func (c *Cluster) newest(object client.Object) client.Object {
 	a, known := c.answered[idOf(object)]
-	isLater := known && a.object != nil && a.object.GetUID() == object.GetUID() && object.GetDeletionTimestamp() != nil
+	isLater := a.object != nil && a.object.GetUID() == object.GetUID() && object.GetDeletionTimestamp() != nil
 	if !known || isLater {
 		return object
 	}
@@ -185,7 +185,7 @@ func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 
 // IsApplied says whether an object has been applied in this reconcile: it needs no decision any more.
 func (c *Cluster) IsApplied(live client.Object) bool {
-	return len(c.answered) > 0 && !isNil(live) && c.answered[idOf(live)].applied
+	return !isNil(live) && c.answered[idOf(live)].applied
 }
 
 // Decide says what would bring an object to what is desired: see [ssa.Applier.Decide].

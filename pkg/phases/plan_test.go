@@ -84,6 +84,13 @@ func TestPlanIsWhatTheNextReconcileDoes(t *testing.T) {
 				h.modify("Disk", "boot", func(d device) { d.device().Attached = false })
 			},
 		},
+		"blocked, where drift is only reported": {
+			situation: func(h *harness) {
+				h.editMachine(func(machine *Machine) { machine.Spec["Backup"] = "tiny" })
+				h.modify("Disk", "boot", func(d device) { d.device().Attached = false })
+			},
+			policy: ssa.ReportDrift,
+		},
 		"suspended": {
 			situation: func(h *harness) {
 				h.editMachine(func(machine *Machine) { machine.Suspend, machine.Spec["Backup"] = true, "tiny" })
@@ -167,6 +174,18 @@ func TestPlanOfANewlyCreatedObjectAddsNoFinalizer(t *testing.T) {
 		"Address: not reached",
 		"",
 	}, "\n")))
+}
+
+func TestPlanOfTheEndOfATeardownKeepsTheFinalizer(t *testing.T) {
+	g := NewWithT(t)
+	h := settled(t, nil, diskOf("Boot"))
+	h.deleteMachine()
+
+	plan := h.plan(t)
+
+	g.Expect(plan.Changes()).To(BeEmpty())
+	g.Expect(h.writes).To(BeEmpty())
+	g.Expect(h.machine().Finalizers).To(ContainElement(machineFinalizer))
 }
 
 func TestPlanSaysWhatWouldFail(t *testing.T) {

@@ -79,14 +79,69 @@ func TestChildThatIsPrunedLastIsKeptUntilAllPhasesAreDone(t *testing.T) {
 	// Then it gates nothing while the disk changes
 	g.Expect(h.states()).To(ContainElements("ConsoleReady=True/Pruning", "DataReady=False/NotAttached"))
 	g.Expect(h.condition(t, "ConsoleReady").Message).To(Equal("Nic console will be deleted once unused"))
+	g.Expect(h.events.take()).NotTo(ContainElement(ContainSubstring("ConsoleReady")), "it is progress")
 	g.Expect(h.device("Nic", "console")).NotTo(BeNil())
 
 	// When the disk is ready, the NIC is deleted, and the Machine is Ready when it is gone
 	h.tick()
 	h.mustReconcile(t)
 	g.Expect(h.states()).To(ContainElements("Ready=False/Pruning", "ConsoleReady=False/Pruning", "DataReady=True/Ready"))
+	g.Expect(h.condition(t, "ConsoleReady").Message).To(Equal("waiting for Nic console to be deleted (finalizers: foregroundDeletion); it is no longer desired"))
 	h.settle(t)
 	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "DataReady=True/Ready"}))
+}
+
+func TestChildrenThatArePrunedLastAreDeletedInReverse(t *testing.T) {
+	g := NewWithT(t)
+	// Given two NICs that are pruned last, and take a tick to be gone
+	console, monitor := nicOf("Console"), nicOf("Monitor")
+	console.Prune, monitor.Prune = phases.PruneLast, phases.PruneLast
+	h := settled(t, map[string]string{"Console": "fast", "Monitor": "fast"}, console, monitor)
+	h.goneAfter["console"], h.goneAfter["monitor"] = 1, 1
+
+	// When neither is desired
+	h.editMachine(func(machine *Machine) { machine.Spec = nil })
+	h.mustReconcile(t)
+
+	// Then the first is kept until the second is gone
+	g.Expect(h.writes).To(Equal([]string{"delete Nic monitor", "status"}))
+}
+
+func TestNothingIsAppliedBeforeAPruneThatComesFirst(t *testing.T) {
+	g := NewWithT(t)
+	// Given a NIC that is pruned first and cannot be deleted
+	console := nicOf("Console")
+	console.Prune = phases.PruneFirst
+	h := settled(t, map[string]string{"Boot": "fast", "Console": "fast"}, diskOf("Boot"), console)
+	h.fail = func(what string) error {
+		if what == "delete Nic console" {
+			return errDown
+		}
+		return nil
+	}
+
+	// When it is no longer desired, and the disk changes
+	h.editMachine(func(machine *Machine) { machine.Spec = map[string]string{"Boot": "cheap"} })
+	_, err := h.reconcile(t)
+
+	// Then the disk is left as it is
+	g.Expect(err).To(MatchError(errDown))
+	g.Expect(h.writes).To(Equal([]string{"status"}))
+}
+
+func TestChildThatIsPrunedFirstAndCannotBeComputedIsKept(t *testing.T) {
+	g := NewWithT(t)
+	console := nicOf("Console")
+	console.Prune = phases.PruneFirst
+	h := settled(t, map[string]string{"Console": "fast"}, console)
+	console.Desired = func(*scope) (*deviceConfiguration, error) { return nil, errors.New("no such console") }
+	h.definition.Phases = []phase{console}
+
+	_, err := h.reconcile(t)
+
+	g.Expect(err).To(MatchError("phase Console: no such console"))
+	g.Expect(h.writes).To(Equal([]string{"status"}))
+	g.Expect(h.device("Nic", "console")).NotTo(BeNil())
 }
 
 func TestPruneThatFailsIsReportedByItsPhase(t *testing.T) {
@@ -177,6 +232,25 @@ func TestChildThatIsPrunedFirstAndCannotBeComputedBlocksNoEarlierPhase(t *testin
 	g.Expect(h.states()).To(ContainElements("BootReady=True/Ready", "ConsoleReady=False/Failed"))
 }
 
+func TestRequirementsThatCannotBeCheckedAreAnError(t *testing.T) {
+	for name, verdict := range map[string]phases.Verdict{"alone": nil, "beside a verdict": phases.Done("")} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			cluster := newFakeCluster()
+			boot := diskOf("Boot")
+			boot.Requires = func(context.Context, *scope) (phases.Verdict, error) { return verdict, errDown }
+			h := newHarness(cluster, boot)
+			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+
+			_, err := h.reconcile(t)
+
+			g.Expect(err).To(MatchError(errDown))
+			g.Expect(h.writes).To(Equal([]string{"finalize", "status"}))
+			g.Expect(h.states()).To(ContainElement("BootReady=False/Failed"))
+		})
+	}
+}
+
 func TestRequirementsGateBeforeTheChildIsApplied(t *testing.T) {
 	g := NewWithT(t)
 	// Given a disk that requires a pool, which does not exist
@@ -216,6 +290,13 @@ func TestChildrenAreObservedWhateverGates(t *testing.T) {
 		}
 		h.editMachine(func(machine *Machine) { machine.Spec["Boot"] = "cheap" })
 	}
+	gate := func(h *harness) {
+		h.definition.Phases = append([]phase{observes("Address", phases.Wait("Pending", "", 0))}, h.definition.Phases...)
+	}
+	owned := func(h *harness, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Namespace: machineNamespace,
+			OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))}}
+	}
 	cases := map[string]func(*harness){
 		"nothing":                           func(*harness) {},
 		"the apply of the child is refused": refuseBoot,
@@ -223,8 +304,7 @@ func TestChildrenAreObservedWhateverGates(t *testing.T) {
 			h.remove(ref{"Disk", "boot"}, metav1.FinalizerDeleteDependents)
 		},
 		"a child that no phase names is being deleted": func(h *harness) {
-			owner := ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))
-			h.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "old", Namespace: machineNamespace, OwnerReferences: []metav1.OwnerReference{owner}}})
+			h.store(&Disk{ObjectMeta: owned(h, "old")})
 			h.goneAfter["old"] = 1
 		},
 		"a requirement of the child": func(h *harness) {
@@ -249,8 +329,27 @@ func TestChildrenAreObservedWhateverGates(t *testing.T) {
 		"the child is not ready": func(h *harness) {
 			h.modify("Disk", "boot", func(d device) { d.device().Attached = false })
 		},
-		"an earlier phase": func(h *harness) {
-			h.definition.Phases = append([]phase{observes("Address", phases.Wait("Pending", "", 0))}, h.definition.Phases...)
+		"an earlier phase": gate,
+		"an earlier phase, beside a drift that is only reported": func(h *harness) {
+			reportsDrift(h)
+			h.modify("Disk", "data", func(d device) { d.device().Spec["class"] = "slow" })
+			gate(h)
+		},
+		"an earlier phase, beside a child that no phase names": func(h *harness) {
+			h.store(&Disk{ObjectMeta: owned(h, "a-former-one")})
+			gate(h)
+		},
+		"a prune before all phases that is refused": func(h *harness) {
+			console := nicOf("Console")
+			console.Prune = phases.PruneFirst
+			h.definition.Phases = append(h.definition.Phases, console)
+			h.store(&Nic{ObjectMeta: owned(h, "console")})
+			h.fail = func(what string) error {
+				if what == "delete Nic console" {
+					return errDown
+				}
+				return nil
+			}
 		},
 		"suspension": func(h *harness) { h.editMachine(func(machine *Machine) { machine.Suspend = true }) },
 		"the teardown": func(h *harness) {

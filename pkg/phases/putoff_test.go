@@ -127,6 +127,84 @@ func TestABriefWaitOfAReadyObjectIsPutOff(t *testing.T) {
 	}
 }
 
+func TestBriefWaitIsReportedAtOnceIfNothingIsPutOff(t *testing.T) {
+	g := NewWithT(t)
+	boot := diskOf("Boot")
+	var now phases.Verdict = phases.Done("attached")
+	boot.Health = func(*Disk) phases.Verdict { return now }
+	h := settled(t, map[string]string{"Boot": "fast"}, boot)
+
+	now = phases.Wait("NotObserved", "waiting for the controller", 0).Briefly()
+	h.mustReconcile(t)
+
+	g.Expect(h.states()).To(ContainElement("Ready=False/NotObserved"))
+}
+
+func TestDriftThatWasRevertedIsReportedAtOnce(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Machine whose status is about an earlier generation, and whose disk has drifted
+	h, run := patient(t, diskOf("Boot"))
+	h.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+	run()
+	h.editMachine(func(*Machine) {})
+	h.attachedAfter["boot"] = 100
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
+
+	// When it is reverted, and the disk is to be attached again
+	run()
+
+	// Then the status says both
+	g.Expect(h.states()).To(ContainElement("Ready=False/NotAttached"))
+	g.Expect(h.machine().Status.Drifts).To(HaveLen(1))
+}
+
+func TestTimeOfAnObjectOfTheSameNameIsItsOwn(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Machine whose status is put off
+	h, run := patient(t, diskOf("Boot"))
+	h.attachedAfter["boot"] = 100
+	h.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+	g.Expect(run().RequeueAfter).To(Equal(reportInterval))
+	h.clock.SetTime(h.clock.Now().Add(time.Second))
+
+	// When another one of its name and generation takes its place
+	clear(h.objects)
+	h.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+
+	// Then its status is put off for as long
+	g.Expect(run().RequeueAfter).To(Equal(reportInterval))
+}
+
+func TestNothingIsKeptOfAnObjectThatIsGone(t *testing.T) {
+	for name, vanish := range map[string]func(*harness){
+		"torn down":            func(h *harness) { h.deleteMachine() },
+		"without the teardown": func(h *harness) { clear(h.objects); h.sync() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// Given a Machine whose status is put off
+			h := newHarness(newFakeCluster(), diskOf("Boot"))
+			h.definition.ReportInterval = reportInterval
+			h.attachedAfter["boot"] = 100
+			engine, err := h.engine()
+			g.Expect(err).NotTo(HaveOccurred())
+			h.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+			_, err = engine.Reconcile(t.Context(), machineRequest)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(phases.PutOff(engine)).To(Equal(1))
+
+			// When it is gone
+			vanish(h)
+			_, err = engine.Reconcile(t.Context(), machineRequest)
+
+			// Then the engine keeps no time of it
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(h.machine()).To(BeNil())
+			g.Expect(phases.PutOff(engine)).To(BeZero())
+		})
+	}
+}
+
 func TestWhatIsWrongIsReportedAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		verdict phases.Verdict

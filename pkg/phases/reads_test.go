@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -179,8 +181,72 @@ func TestFieldsOfAPhaseAreThoseOfItsRequests(t *testing.T) {
 	h.settle(t)
 	g.Expect(asked).NotTo(BeEmpty())
 	for _, request := range asked {
+		g.Expect(request.Drift).To(Equal(ssa.CorrectDrift), "without policies")
 		g.Expect(request.HandOver).To(Equal([]string{"spec.a"}))
 		g.Expect(request.RemoveFields).To(Equal([]string{"spec.b"}))
 		g.Expect(request.UniqueFields).To(Equal([]string{"spec.c"}))
+	}
+}
+
+func TestPolicyAdoptsNothingOfAPhaseThatDecidesItself(t *testing.T) {
+	g := NewWithT(t)
+	cluster := newFakeCluster()
+	boot := diskOf("Boot")
+	boot.Adopt = func(*scope, *Disk) phases.Verdict { return phases.Done("") }
+	h := newHarness(cluster, boot)
+	h.definition.Policies = func(*Machine) phases.Policies { return phases.Policies{Adoption: ssa.AdoptIfUnowned} }
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+	var asked []ssa.Request
+	h.dependencies.Applier = requests{h.dependencies.Applier, &asked}
+	h.settle(t)
+	g.Expect(asked).NotTo(BeEmpty())
+	g.Expect(asked).To(HaveEach(HaveField("Adoption", ssa.AdoptNever)))
+}
+
+// logged reconciles with a fresh engine and returns what it logs.
+func (h *harness) logged(t *testing.T) []string {
+	t.Helper()
+	engine, err := h.engine()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	var lines []string
+	logger := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{Verbosity: 1})
+	_, err = engine.Reconcile(log.IntoContext(t.Context(), logger), machineRequest)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	return lines
+}
+
+func TestActionsAreLogged(t *testing.T) {
+	h := newHarness(newFakeCluster(), diskOf("Boot"))
+	h.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+
+	NewWithT(t).Expect(h.logged(t)).To(ContainElement(ContainSubstring(`"msg"="Applied child"`)))
+}
+
+// undecided is an applier that decides nothing.
+type undecided struct{ phases.Applier }
+
+func (undecided) Decide(ssa.Request) (ssa.Decision, error) { return ssa.Decision{}, errDown }
+
+func TestObservationThatFailsIsLogged(t *testing.T) {
+	for name, fail := range map[string]func(*harness){
+		"children cannot be listed": func(h *harness) { h.dependencies.Reader = failingReader{h.dependencies.Reader, errDown} },
+		"they cannot be computed": func(h *harness) {
+			boot := diskOf("Boot")
+			boot.Desired = func(*scope) (*deviceConfiguration, error) { return nil, errDown }
+			h.definition.Phases[1] = boot
+		},
+		"drift cannot be decided on": func(h *harness) {
+			reportsDrift(h)
+			h.dependencies.Applier = undecided{h.dependencies.Applier}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+			h.definition.Phases = []phase{observes("Address", phases.Wait("Pending", "", 0)), diskOf("Boot")}
+			fail(h)
+
+			NewWithT(t).Expect(h.logged(t)).To(ContainElement(And(
+				ContainSubstring("Could not observe a phase that does not run"), ContainSubstring(`"phase"="Boot"`), ContainSubstring(errDown.Error()))))
+		})
 	}
 }

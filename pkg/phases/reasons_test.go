@@ -64,10 +64,16 @@ func TestPlanNamesTheStepThatIsTurnedOff(t *testing.T) {
 	h.settle(t)
 	cluster.editMachine(func(machine *Machine) { delete(machine.Spec, "Address") })
 
-	changes := h.plan(t).Changes()
+	plan := h.plan(t)
 
-	g.Expect(changes).To(HaveLen(1))
-	g.Expect(changes[0]).To(And(HaveField("Phase", "Address"), HaveField("Action", phases.ActionUndo), HaveField("Object", "Address")))
+	g.Expect(plan.Changes()).To(ConsistOf(phases.Change{Phase: "Address", Action: phases.ActionUndo, Object: "Address", Pending: true}))
+	g.Expect(plan.Phases[0].Verdict.Reason()).To(Equal(phases.ReasonPruning))
+
+	// When the Machine is deleted, the plan names it, too
+	cluster.deleteMachine()
+	plan = h.plan(t)
+	g.Expect(plan.Changes()).To(ConsistOf(phases.Change{Phase: "Address", Action: phases.ActionUndo, Object: "Address", Pending: true}))
+	g.Expect(plan.Phases[0].Verdict.Reason()).To(Equal(phases.ReasonTerminating))
 }
 
 func TestTimeThatHasPassedIsRecheckedSoon(t *testing.T) {

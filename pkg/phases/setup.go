@@ -114,11 +114,7 @@ func (e *Engine[O, S]) watchChild(mgr ctrl.Manager, c controller.Controller, wat
 			return err
 		}
 	}
-	kind, err := kindOfObject(watch.Object, e.deps.Scheme)
-	if err != nil {
-		return err
-	}
-	if _, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version); err != nil {
+	if _, err := mgr.GetRESTMapper().RESTMapping(watch.kind.GroupKind(), watch.kind.Version); err != nil {
 		if meta.IsNoMatchError(err) {
 			return nil // a phase that needs it says so
 		}

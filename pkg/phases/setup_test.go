@@ -1,6 +1,7 @@
 package phases_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -262,6 +263,8 @@ func TestFailedReconcileIsRetriedWithBackoff(t *testing.T) {
 				m.Expect(m.after(1, func() {})).To(Equal(1))
 				m.Expect(m.after(time.Minute+time.Second-c.first, func() {}) + 2).To(Equal(c.within))
 				m.Expect(m.after(5*time.Minute, func() {})).To(BeNumerically(">", 0), "it goes on")
+				m.after(time.Hour, func() {})
+				m.Expect(m.after(time.Hour, func() {})).To(Equal(int(time.Hour / cmp.Or(c.options.RetryMaxDelay, phases.DefaultRetryMaxDelay))))
 			})
 		})
 	}

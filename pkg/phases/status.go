@@ -114,9 +114,9 @@ func (e *Engine[O, S]) putOff(live O, w *walk[S], summary Summary) time.Duration
 
 // waitsForChild says whether all that keeps the object from being ready, or gone, is that a child takes its time.
 func (w *walk[S]) waitsForChild() bool {
-	phase, gate := w.gate()
+	phase, _ := w.gate()
 	i := slices.IndexFunc(w.slots, func(s slot[S]) bool { return s.name == phase })
-	return i >= 0 && w.slots[i].Child != nil && gate.IsWait() && !w.isWrong() && !w.suspended
+	return i >= 0 && w.slots[i].Child != nil && !w.isWrong()
 }
 
 // waitsBriefly says whether what an object waits for usually takes less than a second.
@@ -213,7 +213,7 @@ func (e *Engine[O, S]) announce(live O, w *walk[S], summary Summary) {
 		}
 	}
 	for _, over := range []string{ConditionDrifted, ConditionSuspended} {
-		isOver := !w.deleting && (!w.suspended || over == ConditionSuspended)
+		isOver := !w.deleting && !w.suspended
 		if was(over) != nil && isOver && meta.FindStatusCondition(summary.Conditions, over) == nil {
 			e.event(live, nil, corev1.EventTypeNormal, over+"Over", over, over+" is no longer True")
 		}

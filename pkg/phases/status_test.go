@@ -75,6 +75,45 @@ func TestConditionsFollowFromTheVerdict(t *testing.T) {
 	}
 }
 
+func TestConditionsOfTwoPhasesFollowFromBothVerdicts(t *testing.T) {
+	const messageOfReady = "Address: the old one serves"
+	serves := phases.DoneBecause("OldServes", "the old one serves")
+	cases := map[string]struct {
+		address, route phases.Verdict
+		more           string
+		message        string
+	}{
+		"one has not finished":                {serves.WhileReconciling(), phases.Done(""), "Reconciling=True/OldServes", messageOfReady},
+		"one stalls":                          {serves.WhileStalled(), phases.Done(""), "Stalled=True/OldServes", messageOfReady},
+		"one has not finished, another waits": {serves.WhileReconciling(), phases.Wait("Pending", "routing", 0), "Reconciling=True/Pending", "Route: routing"},
+		"one stalls, another waits":           {serves.WhileStalled(), phases.Wait("Pending", "routing", 0), "Stalled=True/OldServes", "Route: routing"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			h := newHarness(newFakeCluster(), observes("Address", c.address), observes("Route", c.route))
+			h.createMachine(&Machine{})
+
+			h.mustReconcile(t)
+
+			g.Expect(h.states()).To(ContainElement(c.more))
+			g.Expect(h.condition(t, "Ready").Message).To(Equal(c.message))
+		})
+	}
+}
+
+func TestPhaseThatCannotBeComputedHasAConditionWhileItIsBlocked(t *testing.T) {
+	g := NewWithT(t)
+	boot := diskOf("Boot")
+	boot.Desired = func(*scope) (*deviceConfiguration, error) { return nil, errors.New("no such class") }
+	h := newHarness(newFakeCluster(), observes("Address", phases.Wait("Pending", "", 0)), boot)
+	h.createMachine(&Machine{})
+
+	h.mustReconcile(t)
+
+	g.Expect(h.states()).To(ContainElement("BootReady=Unknown/Blocked"))
+}
+
 func TestObservedGenerationIsWrittenForEachCondition(t *testing.T) {
 	g := NewWithT(t)
 	h := newScripted()
@@ -181,6 +220,10 @@ func TestEventsAreOfReadinessAndErrors(t *testing.T) {
 		"no longer configured": {
 			before: phases.Done(""), after: phases.NotConfigured(),
 		},
+		"done, for the reason that it has waited for": {
+			before: phases.Wait("AddressShared", "", 0), after: phases.DoneBecause("AddressShared", "others use it too"),
+			want: []string{"Normal Ready (Ready): Ready is True: all phases are ready", "Normal AddressShared (AddressReady): AddressReady is True: others use it too"},
+		},
 		"stalled": {
 			before: wait, after: phases.Stalled("BadClass", "too long"),
 			want: []string{"Warning BadClass (Ready): Ready is False: Address: too long"},
@@ -221,6 +264,47 @@ func TestEventsAreOfReadinessAndErrors(t *testing.T) {
 			g.Expect(h.events.take()).To(BeEmpty())
 		})
 	}
+}
+
+func TestEventOfAPhaseThatIsDoneIsNoWarningWhileAnotherFails(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(newFakeCluster(), observes("Address", phases.DoneBecause("AddressShared", "others use it too")), fails("Route", errDown))
+	h.createMachine(&Machine{})
+
+	_, err := h.reconcile(t)
+
+	g.Expect(err).To(MatchError(errDown))
+	g.Expect(h.events.take()).To(ContainElement("Normal AddressShared (AddressReady): AddressReady is True: others use it too"))
+}
+
+func TestEventsOfSuspensionAndDeletion(t *testing.T) {
+	g := NewWithT(t)
+	// Given a Machine that is ready, with a drift that is reported
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	reportsDrift(h)
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
+	h.mustReconcile(t)
+	h.events.take()
+
+	// When it is suspended, that is the Event: whether the drift is over is not known
+	h.editMachine(func(machine *Machine) { machine.Suspend = true })
+	h.mustReconcile(t)
+	g.Expect(h.events.take()).To(Equal([]string{"Normal Suspended (Suspended): Suspended is True: reconciliation is suspended"}))
+
+	// When it is resumed, without the drift
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "fast" })
+	h.editMachine(func(machine *Machine) { machine.Suspend = false })
+	h.mustReconcile(t)
+	g.Expect(h.events.take()).To(Equal([]string{
+		"Normal Ready (Ready): Ready is True: all phases are ready", "Normal SuspendedOver (Suspended): Suspended is no longer True",
+	}))
+
+	// When it is deleted, its progress has no Event
+	h.goneAfter["boot"] = 1
+	h.deleteMachine()
+	h.mustReconcile(t)
+	g.Expect(h.writes).To(ContainElement("status"))
+	g.Expect(h.events.take()).To(BeEmpty())
 }
 
 func TestPhaseThatIsNotConfiguredHasNoCondition(t *testing.T) {

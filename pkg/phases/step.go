@@ -71,7 +71,7 @@ func (s Step[S]) next(ctx context.Context, p Reconcile[S]) (Next, error) {
 		return s.turnOff(p), nil
 	}
 	observed, err := s.Observe(ctx, p.Scope)
-	if err != nil || isNil(observed) {
+	if err != nil {
 		return nil, err
 	}
 	if missing, ok := observed.(MissingObservation); ok {

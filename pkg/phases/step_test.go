@@ -30,6 +30,48 @@ func TestStepThatIsNotConfiguredIsNotObserved(t *testing.T) {
 	_, err := h.reconcile(t)
 	g.Expect(err).To(MatchError("phase Address: observed"))
 	g.Expect(h.states()).To(ContainElement("AddressReady=False/Failed"))
+
+	// When it is no longer configured, nothing is left of it
+	h.editMachine(func(machine *Machine) { machine.Spec = nil })
+	h.mustReconcile(t)
+	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready"}))
+}
+
+func TestObservationBesideAnErrorDoesNotCount(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(newFakeCluster(), step{Name: "Address", Observe: func(context.Context, *scope) (phases.Observation, error) {
+		return phases.Done("allocated"), errDown
+	}})
+	h.createMachine(&Machine{})
+
+	_, err := h.reconcile(t)
+
+	g.Expect(err).To(MatchError(errDown))
+	g.Expect(h.states()).To(ContainElement("AddressReady=False/Failed"))
+}
+
+func TestStepThatIsNotConfiguredHasNoConditionWhileItIsBlocked(t *testing.T) {
+	g := NewWithT(t)
+	cluster := newFakeCluster()
+	h := newHarness(cluster, observes("Quota", phases.Wait("Pending", "", 0)), optionalIPOf(cluster, "Address"))
+	h.createMachine(&Machine{})
+
+	h.mustReconcile(t)
+
+	g.Expect(h.states()).NotTo(ContainElement(HavePrefix("AddressReady")))
+}
+
+func TestStepThatCanBePlannedIsEnsuredInAReconcile(t *testing.T) {
+	g := NewWithT(t)
+	cluster := newFakeCluster()
+	address := ipOf(cluster, "Address")
+	address.Planned = func(*scope) phases.Verdict { return phases.Done("as if it were allocated") }
+	h := newHarness(cluster, address)
+	h.createMachine(&Machine{Spec: map[string]string{"Address": "static"}})
+
+	h.settle(t)
+
+	g.Expect(h.ips).To(HaveKeyWithValue("address", "static"))
 }
 
 func TestStepThatIsTurnedOffIsUndone(t *testing.T) {
@@ -107,9 +149,10 @@ func TestStepThatCannotBeUndoneIsReported(t *testing.T) {
 		failure error
 		state   string
 	}{
-		"a stall":    {verdict: phases.Stalled("Locked", "remove the lock"), state: "AddressReady=False/Locked"},
-		"an error":   {failure: errors.New("the cloud is down"), state: "AddressReady=False/Failed"},
-		"no verdict": {state: "AddressReady=False/Failed"},
+		"a stall":                   {verdict: phases.Stalled("Locked", "remove the lock"), state: "AddressReady=False/Locked"},
+		"an error":                  {failure: errors.New("the cloud is down"), state: "AddressReady=False/Failed"},
+		"no verdict":                {state: "AddressReady=False/Failed"},
+		"an error beside a verdict": {verdict: phases.Done("released"), failure: errors.New("the cloud is down"), state: "AddressReady=False/Failed"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -174,6 +217,22 @@ func TestStepThatWasDoneReportsItsDrift(t *testing.T) {
 		h.editMachine(func(*Machine) {})
 		h.mustReconcile(t)
 		g.Expect(h.events.take()).NotTo(ContainElement(ContainSubstring("DriftCorrected")))
+	})
+	t.Run("but not if it was not done", func(t *testing.T) {
+		g := NewWithT(t)
+		h, observe := newDrifting(t, phases.Done("allocated"), nil)
+		observe(phases.Wait("IPPending", "allocating", 0))
+		h.mustReconcile(t)
+		observe(missing)
+		h.mustReconcile(t)
+		g.Expect(h.events.take()).NotTo(ContainElement(ContainSubstring("DriftCorrected")))
+	})
+	t.Run("but not if nothing was done about it, since something has changed", func(t *testing.T) {
+		g := NewWithT(t)
+		h, observe := newDrifting(t, nil, stale("the IP"))
+		observe(missing)
+		h.mustReconcile(t)
+		g.Expect(h.events.take()).To(BeEmpty())
 	})
 	t.Run("but not if the owner turns out to have changed, for which nothing was done", func(t *testing.T) {
 		g := NewWithT(t)

@@ -71,6 +71,19 @@ func TestEventOfADriftRelatesToItsField(t *testing.T) {
 	g.Expect(recorder.objects).To(ContainElement(&corev1.ObjectReference{Kind: "Disk", Namespace: machineNamespace, Name: "boot", FieldPath: ".spec.class"}))
 }
 
+func TestEventOfAConditionRelatesToNothing(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(newFakeCluster(), observes("Address", phases.Done("")))
+	recorder := &related{}
+	h.dependencies.Recorder = recorder
+	h.createMachine(&Machine{})
+
+	h.mustReconcile(t)
+
+	g.Expect(recorder.objects).To(HaveLen(1))
+	g.Expect(recorder.objects[0] == nil).To(BeTrue(), "the recorder reads what is no nil interface")
+}
+
 func TestMissingObservationSaysWhatEnsureHasToDo(t *testing.T) {
 	g := NewWithT(t)
 	drift := ssa.Drift{Path: ".spec.class"}

@@ -3,6 +3,7 @@ package phases_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,7 @@ func TestTeardownIsTheListReversed(t *testing.T) {
 	g.Expect(result).To(Equal(reconcile.Result{RequeueAfter: 3 * time.Second}))
 	g.Expect(h.condition(t, "Ready").Message).To(Equal("Address: waiting for the IP to be released"))
 	g.Expect(h.condition(t, "UplinkReady").Message).To(Equal("deleted"))
+	g.Expect(h.states()).To(ContainElement("UplinkReady=False/Terminating"))
 
 	// When that is gone, the rest is undone, and the finalizer removed last
 	h.settle(t)
@@ -106,6 +108,130 @@ func TestTeardownDoesNotWaitForChildrenWithoutDependents(t *testing.T) {
 	h.settle(t)
 	g.Expect(h.writes[3:]).To(Equal([]string{"unfinalize"}))
 	g.Expect(h.machine()).To(BeNil())
+}
+
+func TestStatusNamesAChildThatIsLeftWhileEarlierPhasesAreUndone(t *testing.T) {
+	g := NewWithT(t)
+	h := settled(t, map[string]string{"Uplink": "cheap", "Data": "fast"}, nicOf("Uplink"), withoutDependents(diskOf("Data")))
+	h.goneAfter["uplink"], h.goneAfter["data"] = 1, 1
+
+	h.deleteMachine()
+	h.mustReconcile(t)
+
+	g.Expect(h.states()).To(ContainElements("DataReady=False/Terminating", "UplinkReady=False/Terminating"))
+	g.Expect(h.condition(t, "DataReady").Message).To(Equal("waiting for Disk data to be deleted (finalizers: example.com/slow)"))
+}
+
+func TestStepThatLeavesNothingBehindWaitsForNoChild(t *testing.T) {
+	g := NewWithT(t)
+	// Given a step that only observes, before a disk that takes ticks to be gone
+	h := settled(t, map[string]string{"Boot": "fast", "Data": "fast"},
+		withoutDependents(diskOf("Boot")), observes("Address", phases.Done("")), withoutDependents(diskOf("Data")))
+	h.goneAfter["data"] = 2
+
+	// When the Machine is deleted, the disk before the step is, too
+	h.deleteMachine()
+	h.mustReconcile(t)
+	g.Expect(h.writes).To(Equal([]string{"delete Disk data", "delete Disk boot", "status"}))
+}
+
+func TestChildrenThatAreGoneBeforeAStepAreNotReadAgain(t *testing.T) {
+	g := NewWithT(t)
+	// Given a disk that the Machine asks for and that does not exist, after a step
+	cluster := newFakeCluster()
+	h := newHarness(cluster, ipOf(cluster, "Address"), withoutDependents(diskOf("Data")))
+	cluster.createMachine(&Machine{Spec: map[string]string{"Data": "fast"}})
+	h.settle(t)
+	delete(h.objects, ref{"Disk", "data"})
+	h.sync()
+	reads := &countedReads{Reader: h.dependencies.Uncached}
+	h.dependencies.Uncached = reads
+
+	// When the Machine is deleted
+	h.deleteMachine()
+	h.mustReconcile(t)
+
+	// Then it is read past the cache before the step is undone
+	g.Expect(h.machine()).To(BeNil())
+	g.Expect(reads.of).To(HaveKeyWithValue("data", 1))
+}
+
+func TestTeardownThatCannotReadWhatIsLeftKeepsTheFinalizer(t *testing.T) {
+	for name, c := range map[string]struct {
+		phase phase
+		fail  func(*harness)
+	}{
+		"in the cache": {diskOf("Boot"), func(h *harness) {
+			h.dependencies.Reader = failingReader{h.dependencies.Reader, errDown}
+		}},
+		"past the cache": {diskOf("Boot"), func(h *harness) {
+			h.dependencies.Uncached = failingReader{h.dependencies.Uncached, errDown}
+		}},
+		"of a set, past the cache": {disksOf("Volumes"), func(h *harness) {
+			h.dependencies.Uncached = failingReader{h.dependencies.Uncached, errDown}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// Given a disk that the cache does not show, and that cannot be read
+			h := settled(t, map[string]string{"Boot": "fast", "Volumes": "a"}, c.phase)
+			h.deleteMachine()
+			h.lags = true
+			maps.DeleteFunc(h.cache, func(r ref, _ client.Object) bool { return r.kind == "Disk" })
+			c.fail(h)
+
+			// When the Machine is reconciled
+			_, err := h.reconcile(t)
+
+			// Then it is an error, and the Machine stays
+			g.Expect(err).To(MatchError(errDown))
+			g.Expect(h.machine().Finalizers).To(ContainElement(machineFinalizer))
+			g.Expect(h.left()).To(HaveLen(1))
+		})
+	}
+}
+
+func TestNoDriftIsReportedInATeardown(t *testing.T) {
+	g := NewWithT(t)
+	// Given a disk that has drifted, under the policy Report
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	reportsDrift(h)
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
+	h.mustReconcile(t)
+	g.Expect(h.states()).To(ContainElement("Drifted=True/Drifted"))
+
+	// When the Machine is deleted
+	h.goneAfter["boot"] = 1
+	h.deleteMachine()
+	h.mustReconcile(t)
+
+	// Then the drift is neither reported nor called over
+	g.Expect(h.states()).NotTo(ContainElement(HavePrefix("Drifted")))
+	g.Expect(h.machine().Status.Drifts).To(BeEmpty())
+	g.Expect(h.events.take()).NotTo(ContainElement(ContainSubstring("DriftedOver")))
+}
+
+func TestOrphanIsNotAdoptedAgainAfterAnotherWriteOfTheSameReconcile(t *testing.T) {
+	g := NewWithT(t)
+	// Given two disks, the first of which has drifted
+	h := settled(t, map[string]string{"Boot": "fast", "Data": "fast"}, diskOf("Boot"), diskOf("Data"))
+	h.definition.Policies = func(*Machine) phases.Policies {
+		return phases.Policies{Adoption: ssa.AdoptIfUnowned, Drift: ssa.CorrectDrift}
+	}
+	h.modify("Disk", "boot", func(d device) { d.device().Spec["class"] = "slow" })
+
+	// When the Machine is deleted with its children to be kept, after the write of the first one
+	h.check = func(string, string, string) error {
+		h.check = nil
+		h.remove(ref{"Machine", machineName}, metav1.FinalizerOrphanDependents)
+		h.modify("Disk", "data", func(d device) { d.SetOwnerReferences(nil) })
+		return nil
+	}
+	h.mustReconcile(t)
+
+	// Then the second one is not adopted again
+	g.Expect(h.writes).To(Equal([]string{"correct Disk boot", "status"}))
+	g.Expect(h.objects[ref{"Disk", "data"}].GetOwnerReferences()).To(BeEmpty())
 }
 
 func TestStepIsUndoneWhenTheChildrenAfterItAreGone(t *testing.T) {
@@ -154,12 +280,21 @@ func TestTeardownReadsWhatTheStatusDoesNotKnowOf(t *testing.T) {
 		"the status says that something is left": func(machine *Machine) {
 			machine.Status.Conditions[0].Type, machine.Status.Conditions[1].Type = "Ready", "ScratchReady"
 		},
+		"what the spec asks for cannot be computed": func(machine *Machine) { machine.Spec["Scratch"] = "unknown" },
 		"the spec asks for it, and nothing created": func(machine *Machine) { machine.Spec["Scratch"] = "fast" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			// Given a Machine with a disk, and one that only the API server shows
-			h := settled(t, map[string]string{"Boot": "fast"}, withoutDependents(diskOf("Boot")), withoutDependents(diskOf("Scratch")))
+			scratch := withoutDependents(diskOf("Scratch"))
+			desired := scratch.Desired
+			scratch.Desired = func(s *scope) (*deviceConfiguration, error) {
+				if s.machine.Spec["Scratch"] == "unknown" {
+					return nil, errors.New("no such class")
+				}
+				return desired(s)
+			}
+			h := settled(t, map[string]string{"Boot": "fast"}, withoutDependents(diskOf("Boot")), scratch)
 			machine := h.machine()
 			edit(machine)
 			h.store(machine)
@@ -343,6 +478,7 @@ func TestTeardownThatFailsIsReportedAndRetried(t *testing.T) {
 		// Nobody edits the spec of an object that is being deleted, and the cloud is not watched.
 		"a stall is rechecked":              {verdict: phases.Stalled("Locked", "remove the lock"), after: phases.SafetyNet, reason: "Locked"},
 		"so is a permanent error":           {failure: &ssa.Error{Reason: ssa.ReasonInvalid, Object: "x", Message: "y"}, after: phases.SafetyNet, reason: "Invalid"},
+		"so is one that says when":          {verdict: phases.Stalled("Locked", "remove the lock").RecheckAfter(time.Minute), after: time.Minute, reason: "Locked"},
 		"a wait says how long":              {verdict: phases.Wait("Going", "", time.Minute), after: time.Minute, reason: "Going"},
 		"no verdict does not count as done": {after: phases.SafetyNet, reason: "Failed"},
 	}
@@ -444,38 +580,33 @@ func TestKindThatIsNotServedBlocksNothing(t *testing.T) {
 	h.settle(t)
 	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "BootReady=True/Ready"}))
 
-	// When it is deleted, it is deleted
+	// When it is deleted, it is deleted, even if it has asked for one last
+	cluster.editMachine(func(machine *Machine) { machine.Spec["Uplink"] = "cheap" })
 	cluster.deleteMachine()
 	h.settle(t)
 	g.Expect(cluster.machine()).To(BeNil())
-}
-
-// noDisks is a reader of a cluster in which the definition of Disks was deleted after the client had found it.
-type noDisks struct{ reader }
-
-func (n noDisks) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
-	if _, ok := into.(*DiskList); ok {
-		return apierrors.NewNotFound(schema.GroupResource{Group: machineGroup.Group, Resource: "disks"}, "")
-	}
-	return n.reader.List(ctx, into, options...)
 }
 
 func TestKindThatIsNotServedAnyMoreBlocksNoTeardown(t *testing.T) {
-	g := NewWithT(t)
-	// Given a Machine with a set of Disks
-	cluster := newFakeCluster()
-	h := newHarness(cluster, disksOf("Volumes"))
-	cluster.createMachine(&Machine{Spec: map[string]string{"Volumes": "a"}})
-	h.settle(t)
-	g.Expect(h.states()).To(ContainElement("VolumesReady=True/Ready"))
+	for name, unserved := range map[string]error{
+		"since the client has started":           &meta.NoKindMatchError{GroupKind: machineGroup.WithKind("Disk").GroupKind()},
+		"since the client has found its mapping": apierrors.NewNotFound(schema.GroupResource{Group: machineGroup.Group, Resource: "disks"}, ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// Given a Machine with a set of Disks
+			h := settled(t, map[string]string{"Volumes": "a"}, disksOf("Volumes"))
+			g.Expect(h.states()).To(ContainElement("VolumesReady=True/Ready"))
 
-	// When their kind is served no more, and the Machine is deleted
-	h.dependencies.Uncached = noDisks{reader{fakeCluster: cluster}}
-	cluster.deleteMachine()
-	h.settle(t)
+			// When their kind is served no more, and the Machine is deleted
+			h.dependencies.Uncached = failingReader{h.dependencies.Uncached, unserved}
+			h.deleteMachine()
+			h.settle(t)
 
-	// Then it is deleted
-	g.Expect(cluster.machine()).To(BeNil())
+			// Then it is deleted
+			g.Expect(h.machine()).To(BeNil())
+		})
+	}
 }
 
 func TestFinalizerThatCannotBeRemovedIsReported(t *testing.T) {
@@ -494,13 +625,23 @@ func TestFinalizerThatCannotBeRemovedIsReported(t *testing.T) {
 		return nil
 	}
 
-	// When it is reconciled
-	_, err := h.reconcile(t)
+	// When it is reconciled, and once more
+	engine, err := h.engine()
+	g.Expect(err).NotTo(HaveOccurred())
+	for range 2 {
+		_, err = engine.Reconcile(t.Context(), machineRequest)
 
-	// Then it is retried, and the status says what the deletion waits for
-	g.Expect(err).To(MatchError(refusal))
+		// Then it is retried, and the status says what the deletion waits for
+		g.Expect(err).To(MatchError(refusal))
+	}
 	g.Expect(h.condition(t, "Ready").Reason).To(Equal("Forbidden"))
 	g.Expect(h.condition(t, "Ready").Message).To(ContainSubstring("removing the finalizer"))
+
+	// When it is no longer refused, the retry removes it
+	cluster.fail = nil
+	_, err = engine.Reconcile(t.Context(), machineRequest)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cluster.machine()).To(BeNil())
 }
 
 func TestNothingIsDoneForAnObjectThatTheCacheStillShows(t *testing.T) {
@@ -532,6 +673,13 @@ func TestNothingIsDoneForAnObjectThatTheCacheStillShows(t *testing.T) {
 	g.Expect(result).To(Equal(reconcile.Result{}))
 	g.Expect(h.writes).To(BeEmpty())
 	g.Expect(reads.of).To(BeEmpty())
+
+	// When the cache shows it for longer than an answer counts, the engine reads it past the cache
+	h.clock.SetTime(h.clock.Now().Add(31 * time.Second))
+	_, err = engine.Reconcile(t.Context(), machineRequest)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(reads.of).To(HaveKeyWithValue(machineName, 1))
+	g.Expect(h.writes).To(BeEmpty())
 }
 
 func TestTeardownThatNobodyCanUnblockIsTriedAgain(t *testing.T) {

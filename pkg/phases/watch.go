@@ -37,6 +37,9 @@ type ChildWatch struct {
 	Object client.Object
 	// Handler turns events into requests for the owner.
 	Handler handler.EventHandler
+
+	// kind of the object, as the scheme of the engine has it.
+	kind schema.GroupVersionKind
 }
 
 // watches lists the children's kinds, each once.
@@ -57,7 +60,7 @@ func (e *Engine[O, S]) watches(mapper meta.RESTMapper) []ChildWatch {
 				owner:        e.kind.GroupKind(), isClusterScoped: isClusterScoped,
 			}
 			seen[d.kind] = h
-			watches = append(watches, ChildWatch{Object: d.Child, Handler: h})
+			watches = append(watches, ChildWatch{Object: d.Child, Handler: h, kind: d.kind})
 		}
 		h.settled = append(h.settled, d.Settled)
 		h.ownersName = h.ownersName || d.HasOwnersName

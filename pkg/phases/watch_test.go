@@ -1,6 +1,8 @@
 package phases_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,7 +89,11 @@ func TestOnlyProgressOfAChildIsDelayed(t *testing.T) {
 		"its spec":                      {after: func(disk *Disk) { disk.Generation = 2 }},
 		"a label that others add":       {after: func(disk *Disk) { disk.Labels = map[string]string{"a": "b"} }, want: phases.ProgressInterval},
 		"an annotation that others add": {after: func(disk *Disk) { disk.Annotations = map[string]string{"a": "b"} }, want: phases.ProgressInterval},
-		"a label that is taken":         {before: func(disk *Disk) { disk.Labels = map[string]string{"a": "b"} }},
+		"a status, beside a label that stays": {
+			before: func(disk *Disk) { disk.Labels = map[string]string{"a": "b"} },
+			after:  func(disk *Disk) { disk.Labels = map[string]string{"a": "b"} }, want: phases.ProgressInterval},
+		"a label without a value that is taken": {before: func(disk *Disk) { disk.Labels = map[string]string{"a": ""} }},
+		"a label that is taken":                 {before: func(disk *Disk) { disk.Labels = map[string]string{"a": "b"} }},
 		"an annotation that is changed": {
 			before: func(disk *Disk) { disk.Annotations = map[string]string{"a": "b"} },
 			after:  func(disk *Disk) { disk.Annotations = map[string]string{"a": "c"} }},
@@ -120,6 +126,47 @@ func TestOnlyProgressOfAChildIsDelayed(t *testing.T) {
 			g.Expect(q.added).To(Equal(map[string]time.Duration{machineName: c.want}))
 		})
 	}
+}
+
+func TestWhatSettlesAChildDecidesWhetherItsProgressWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*diskPhase)
+		want   time.Duration
+	}{
+		"its health":     {func(*diskPhase) {}, phases.ProgressInterval},
+		"that it exists": {func(boot *diskPhase) { boot.Health = nil }, phases.ProgressInterval},
+		"more than the child, which only the phase can tell": {func(boot *diskPhase) {
+			boot.Health = nil
+			boot.Ready = func(context.Context, *scope, *Disk) phases.Verdict { return phases.Done("") }
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			boot := diskOf("Boot")
+			c.change(&boot)
+			progressed := ownedDisk()
+			progressed.ResourceVersion = "2"
+			q := &queue{}
+
+			watchesOf(t, boot)[0].Handler.Update(t.Context(), event.UpdateEvent{ObjectOld: ownedDisk(), ObjectNew: progressed}, q)
+
+			NewWithT(t).Expect(q.added).To(Equal(map[string]time.Duration{machineName: c.want}))
+		})
+	}
+}
+
+func TestChildIsSettledAsItsHealthSays(t *testing.T) {
+	g := NewWithT(t)
+	declaration, err := diskOf("Boot").Declare(machineScheme())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(declaration.Settled(&Disk{Device: Device{Attached: true}})).To(BeTrue())
+	g.Expect(declaration.Settled(&Disk{})).To(BeFalse())
+	g.Expect(declaration.Settled(&Nic{})).To(BeFalse(), "an object of another type")
+
+	boot := diskOf("Boot")
+	boot.Health = nil
+	declaration, err = boot.Declare(machineScheme())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(declaration.Settled(&Disk{})).To(BeTrue(), "a child that is applied is ready")
 }
 
 // priorityQueue keeps with which priority, and when, what is to be reconciled.
@@ -172,8 +219,13 @@ func TestDeletedObjectFreesTheNameOfAChild(t *testing.T) {
 	unnamed := diskOf("Boot")
 	unnamed.ChildName = nil
 	unmanaged := &Disk{ObjectMeta: metav1.ObjectMeta{Name: machineName, Namespace: machineNamespace}}
-	ofAnother := unmanaged.DeepCopyObject().(*Disk)
+	ofAnother := unmanaged.DeepCopy()
 	ofAnother.OwnerReferences = []metav1.OwnerReference{{APIVersion: machineGroup.String(), Kind: "Machine", Name: "another", UID: "another", Controller: ptr.To(true)}}
+	controlledBy := func(kind string) *Disk {
+		disk := unmanaged.DeepCopy()
+		disk.OwnerReferences = []metav1.OwnerReference{{APIVersion: machineGroup.String(), Kind: kind, Name: machineName, UID: "machine", Controller: ptr.To(true)}}
+		return disk
+	}
 	cases := map[string]struct {
 		phase phase
 		gone  *Disk
@@ -182,6 +234,8 @@ func TestDeletedObjectFreesTheNameOfAChild(t *testing.T) {
 		"an unmanaged object of the owner's name":              {unnamed, unmanaged, []string{machineName}},
 		"an unmanaged object, where the phase names its child": {diskOf("Boot"), unmanaged, nil},
 		"a child":                               {diskOf("Boot"), ownedDisk(), []string{machineName}},
+		"a child of the owner's name":           {unnamed, controlledBy("Machine"), []string{machineName}},
+		"a child of another kind of owner":      {unnamed, controlledBy("Rack"), []string{machineName}},
 		"a child of another object of the kind": {unnamed, ofAnother, []string{"another", machineName}},
 	}
 	for name, c := range cases {
@@ -192,10 +246,10 @@ func TestDeletedObjectFreesTheNameOfAChild(t *testing.T) {
 			watchesOf(t, c.phase)[0].Handler.Delete(t.Context(), event.DeleteEvent{Object: c.gone}, q)
 
 			var asked []string
-			for name := range q.added {
-				asked = append(asked, name)
+			for _, key := range q.keys {
+				asked = append(asked, strings.TrimPrefix(key, machineNamespace+"/"))
 			}
-			g.Expect(asked).To(ConsistOf(c.want))
+			g.Expect(asked).To(ConsistOf(c.want), "each once")
 		})
 	}
 }
@@ -251,6 +305,25 @@ func TestFreedNameConcernsAClusterScopedOwnerWithoutNamespace(t *testing.T) {
 		event.DeleteEvent{Object: &Disk{ObjectMeta: metav1.ObjectMeta{Name: machineName, Namespace: machineNamespace}}}, q)
 
 	g.Expect(q.keys).To(ConsistOf("/vm1"))
+}
+
+func TestNameOfOneOfTwoChildrenOfAKindConcernsTheOwner(t *testing.T) {
+	unnamed := diskOf("Boot")
+	unnamed.ChildName = nil
+	q := &queue{}
+
+	watchesOf(t, unnamed, diskOf("Data"))[0].Handler.Delete(t.Context(),
+		event.DeleteEvent{Object: &Disk{ObjectMeta: metav1.ObjectMeta{Name: machineName, Namespace: machineNamespace}}}, q)
+
+	NewWithT(t).Expect(q.keys).To(ConsistOf("lab/vm1"))
+}
+
+func TestChildrenOfAnOwnerWhoseKindIsNotServedAreWatched(t *testing.T) {
+	g := NewWithT(t)
+	engine, err := newHarness(newFakeCluster(), diskOf("Boot")).engine()
+	g.Expect(err).NotTo(HaveOccurred())
+
+	g.Expect(phases.WatchesOf(engine, meta.NewDefaultRESTMapper(nil))).To(HaveLen(1))
 }
 
 func TestUpdatesByTheControllerItselfAreDelayed(t *testing.T) {
