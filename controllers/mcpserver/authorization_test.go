@@ -317,11 +317,13 @@ func TestMetadataIsRouted(t *testing.T) {
 				g.Expect(err).NotTo(HaveOccurred())
 				for _, p := range desired.Spec.Rules[0].HTTP.Paths {
 					paths = append(paths, *p.Path)
+					g.Expect(*p.PathType).To(BeEquivalentTo(map[bool]string{true: "Exact", false: "Prefix"}[len(paths) > 1]))
 					g.Expect(asJSON(t, p.Backend.Service)).To(MatchYAML("{name: tools, port: {name: mcp}}"))
 				}
 			} else {
 				for _, rule := range desiredRoute(server).Spec.Rules {
 					paths = append(paths, *rule.Matches[0].Path.Value)
+					g.Expect(*rule.Matches[0].Path.Type).To(BeEquivalentTo(map[bool]string{true: "Exact", false: "PathPrefix"}[len(paths) > 1]))
 					g.Expect(asJSON(t, rule.BackendRefs)).To(MatchYAML("[{name: tools, port: 8080}]"))
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/references"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
@@ -260,4 +261,79 @@ func TestDesiredDisruptionBudget(t *testing.T) {
 func TestSelectorContainsTheKind(t *testing.T) {
 	selector := selectorOf(tools())
 	NewWithT(t).Expect(selector).To(Equal(map[string]string{"app.kubernetes.io/name": "tools", "fixpoint.dev/kind": "mcpserver"}))
+}
+
+// staticGateways is a Gateway API that is watched or not, and not served.
+type staticGateways struct {
+	staticGatewayAPI
+
+	watched bool
+}
+
+func (s staticGateways) isWatched() bool { return s.watched }
+
+func TestRouteRequiresTheGatewayAPI(t *testing.T) {
+	const missing = "the API server does not serve HTTPRoute (gateway.networking.k8s.io/v1); install the Gateway API"
+	for name, c := range map[string]struct {
+		gateways gatewayReader
+		want     outcome
+	}{
+		"served":                  {staticGatewayAPI(true), outcome{"done", "Ready", ""}},
+		"not served, and watched": {staticGateways{watched: true}, outcome{"stalled", "KindMissing", missing + ", or remove spec.httpRoute"}},
+		"not served":              {staticGatewayAPI(false), outcome{"stalled", "KindMissing", missing + " and restart the manager, or remove spec.httpRoute"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			verdict, err := route.Requires(t.Context(), &scope{readers: readers{gateways: c.gateways}})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(outcomeOf(verdict)).To(Equal(c.want))
+		})
+	}
+}
+
+func TestAccessFromOutsideSaysWhyTheURLIsUnknown(t *testing.T) {
+	const unknown = "; the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name that allows routes of this namespace; correct spec.httpRoute or the Gateway"
+	routed := func(s *spec) {
+		s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{ParentRefs: []v1beta1.MCPServerParentRef{{Name: "public"}}, Hostnames: []string{"tools.example.com"}, Path: "/"}
+	}
+	rejected := &gatewayv1.HTTPRoute{}
+	rejected.Status.Parents = []gatewayv1.RouteParentStatus{{ParentRef: gatewayv1.ParentReference{Name: "public"},
+		Conditions: []metav1.Condition{{Type: "Accepted", Status: metav1.ConditionFalse, Message: "no"}}}}
+	for name, c := range map[string]struct {
+		gateways fakeGateways
+		live     *gatewayv1.HTTPRoute
+		message  string
+	}{
+		"a known URL":      {fakeGateways{"acme/public": gatewayWith(listener("web", "HTTP", 80, ""))}, &gatewayv1.HTTPRoute{}, "HTTPRoute applied"},
+		"an unknown one":   {fakeGateways{}, &gatewayv1.HTTPRoute{}, "HTTPRoute applied" + unknown},
+		"a rejected route": {fakeGateways{}, rejected, "Gateway public rejected the HTTPRoute: no; correct spec.httpRoute or the listener of the Gateway"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			s := &scope{server: tools(routed), readers: readers{gateways: c.gateways}}
+			g.Expect(route.Ready(t.Context(), s, c.live).Message()).To(Equal(c.message))
+			g.Expect(route.Health(c.live)).To(Equal(routeReady(c.live)))
+		})
+	}
+}
+
+func TestIngressNeedsItsClassAndItsCertificate(t *testing.T) {
+	g := NewWithT(t)
+	server := tools(func(s *spec) {
+		s.Ingress = &v1beta1.Ingress{Host: "tools.example.com", Path: "/mc", TLSSecretName: "cert"}
+	})
+	s := &scope{server: server, ingressClasses: workload.IngressClasses{Reader: newClient()}, readers: readers{references: &references.Reader{Metadata: newClient()}}}
+	verdict, err := ingress.Requires(t.Context(), s)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(verdict.IsDone()).To(BeFalse(), "no class exists")
+
+	live := &networkingv1.Ingress{Spec: networkingv1.IngressSpec{IngressClassName: ptr.To("nginx")}}
+	g.Expect(ingress.Health(live).IsDone()).To(BeTrue())
+	g.Expect(ingress.Ready(t.Context(), s, live).Message()).To(ContainSubstring("Secret cert (spec.ingress.tlsSecretName) does not exist"))
+	server.Spec.Ingress.TLSSecretName = ""
+	g.Expect(ingress.Ready(t.Context(), s, live).Message()).To(HavePrefix("Ingress applied; the external URL is unknown: the path of the server, /mcp, is not below spec.ingress.path"))
+
+	s.ingressClasses.Reader = withoutLists(&networkingv1.IngressClassList{})
+	_, err = ingress.Desired(s)
+	g.Expect(err).To(MatchError("listing ingress classes: no answer"))
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -182,7 +183,7 @@ func newReaders(mgr ctrl.Manager, o Options) (readers, *gatewayAPI, error) {
 		r.gateways = staticGatewayAPI(served)
 		return r, nil, err
 	}
-	gateways, err := newGatewayAPI(mgr)
+	gateways, err := newGatewayAPI(mgr, cache.New)
 	r.gateways = gateways
 	return r, gateways, err
 }

@@ -1,25 +1,34 @@
 package mcpserver
 
 import (
+	"context"
+	"errors"
+	"net/url"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/sets"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayconfigurations "sigs.k8s.io/gateway-api/applyconfiguration"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/internal/managertest"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
@@ -207,4 +216,200 @@ func TestIngressClassesEnqueueServersWithAnIngress(t *testing.T) {
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(with, without).Build()
 	g.Expect(serversWithIngress(reader)(t.Context(), &networkingv1.IngressClass{})).
 		To(HaveExactElements(HaveField("NamespacedName", client.ObjectKey{Namespace: "acme", Name: "tools"})))
+}
+
+// failingManager is a manager whose steps fail, and that notes the runnables.
+type failingManager struct {
+	*managertest.Manager
+
+	mapper meta.RESTMapper
+	// added is how many runnables may be added, and index the kind that cannot be indexed.
+	added int
+	index client.Object
+	// runnables are what was added.
+	runnables []manager.Runnable
+}
+
+func (m *failingManager) Add(added manager.Runnable) error {
+	if m.added--; m.added < 0 {
+		return errors.New("refused")
+	}
+	m.runnables = append(m.runnables, added)
+	return m.Manager.Add(added)
+}
+
+func (m *failingManager) GetRESTMapper() meta.RESTMapper {
+	if m.mapper != nil {
+		return m.mapper
+	}
+	return m.Manager.GetRESTMapper()
+}
+
+func (m *failingManager) GetFieldIndexer() client.FieldIndexer {
+	return failingIndexer{m.Manager.GetFieldIndexer(), m.index}
+}
+
+type failingIndexer struct {
+	client.FieldIndexer
+
+	fails client.Object
+}
+
+func (i failingIndexer) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
+	if reflect.TypeOf(object) == reflect.TypeOf(i.fails) {
+		return errors.New("refused")
+	}
+	return i.FieldIndexer.IndexField(ctx, object, field, extract)
+}
+
+func newFailingManager(t *testing.T) (*failingManager, Options) {
+	t.Helper()
+	g := NewWithT(t)
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, gatewayv1.Install, v1beta1.AddToScheme} {
+		g.Expect(add(scheme)).To(Succeed())
+	}
+	probes, err := prober.New(prober.Options{Metrics: prometheus.NewRegistry()})
+	g.Expect(err).NotTo(HaveOccurred())
+	return &failingManager{Manager: managertest.New(t, scheme, ssatest.Options{}), added: 9}, Options{Settings: settings, Prober: probes}
+}
+
+func TestSetupFailsWithItsSteps(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*failingManager)
+		want   string
+	}{
+		"what is served is not known": {func(m *failingManager) { m.mapper = failingMapper{} }, "checking whether the API server serves HTTPRoute: no answer"},
+		"the prober":                  {func(m *failingManager) { m.added = 0 }, "adding the prober: refused"},
+		"the Gateway API":             {func(m *failingManager) { m.added = 1 }, "adding the watch of the Gateway API: refused"},
+		"the index of references":     {func(m *failingManager) { m.index = &v1beta1.MCPServer{} }, "refused"},
+		"the index of a child":        {func(m *failingManager) { m.index = &corev1.Service{} }, "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, o := newFailingManager(t)
+			c.change(m)
+			NewWithT(t).Expect(Setup(t.Context(), m, o)).To(MatchError(ContainSubstring(c.want)))
+		})
+	}
+}
+
+func TestSetupFollowsTheGatewayAPIOnlyWithClusterRights(t *testing.T) {
+	for _, rights := range []bool{true, false} {
+		g := NewWithT(t)
+		m, o := newFailingManager(t)
+		o.NoClusterRights = !rights
+		r, gateways, err := newReaders(m, o)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(gateways != nil).To(Equal(rights))
+		g.Expect(r.gateways.isWatched()).To(Equal(rights))
+		g.Expect(r.gateways.isServed()).To(BeTrue())
+		g.Expect(Setup(t.Context(), m, o)).To(Succeed())
+		g.Expect(m.runnables).To(HaveLen(map[bool]int{true: 3, false: 2}[rights]), "the prober, the controller, and what follows the Gateway API")
+		sources := o.sources(m, r)
+		o.NoClusterRights = true
+		g.Expect(len(sources)-len(o.sources(m, r))).To(Equal(map[bool]int{true: 1, false: 0}[rights]), "IngressClasses")
+		engine, err := NewEngine(m, o)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(engine).NotTo(BeNil())
+	}
+	m, o := newFailingManager(t)
+	m.mapper = failingMapper{}
+	_, err := NewEngine(m, o)
+	NewWithT(t).Expect(err).To(MatchError("checking whether the API server serves HTTPRoute: no answer"))
+}
+
+func TestReadersReadWhatTheCacheHasAndTheRestFromTheAPIServer(t *testing.T) {
+	g := NewWithT(t)
+	m, o := newFailingManager(t)
+	r, _, err := newReaders(m, o)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, reader := range []client.Reader{r.references.Metadata, r.keys.metadata} {
+		g.Expect(reader).To(Equal(m.GetClient()))
+	}
+	for _, reader := range []client.Reader{r.references.Data, r.keys.data, r.pods.uncached} {
+		g.Expect(reader).To(BeIdenticalTo(m.GetAPIReader()))
+	}
+	g.Expect(r.podStatus).NotTo(BeNil())
+	g.Expect(r.plans).To(BeFalse())
+	g.Expect(r.hashKey).To(BeNil(), "the namespace of the manager is not known")
+
+	o.ManagerNamespace = "system"
+	o.Prober, err = prober.New(prober.Options{Rewrite: func(*url.URL) {}, Metrics: prometheus.NewRegistry()})
+	g.Expect(err).NotTo(HaveOccurred())
+	r, _, err = newReaders(m, o)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(r.pods).To(BeNil(), "probes do not connect to pods")
+	g.Expect(r.hashKey.Namespace).To(Equal("system"))
+	g.Expect(r.hashKey.Reader).NotTo(Or(BeNil(), Equal(m.GetClient())), "the cache may not have the namespace of the manager")
+	g.Expect(r.hashKey.Applier).NotTo(BeNil())
+}
+
+// cachedReaders have values in their caches for the probes of an MCPServer.
+func cachedReaders(server client.ObjectKey) readers {
+	return readers{
+		keys: &keyReader{known: map[client.ObjectKey]map[keyRef]version{server: {}}},
+		pods: &podReader{known: map[client.ObjectKey]podAddresses{server: {}}},
+	}
+}
+
+func TestNothingIsKeptOfServersThatAreNotProbed(t *testing.T) {
+	server := stored()
+	suspended := stored(func(s *spec) { s.Suspend = true })
+	key := client.ObjectKeyFromObject(server)
+	for name, c := range map[string]struct {
+		event func(t *testing.T, o Options, r readers)
+		kept  bool
+	}{
+		"updated": {func(t *testing.T, o Options, r readers) {
+			stopProbing(o.Prober, r).Update(t.Context(), updateEvent{ObjectOld: server, ObjectNew: server}, nil)
+		}, true},
+		"another kind": {func(t *testing.T, o Options, r readers) {
+			stopProbing(o.Prober, r).Update(t.Context(), updateEvent{ObjectOld: server, ObjectNew: &corev1.Secret{ObjectMeta: server.ObjectMeta}}, nil)
+		}, true},
+		"suspended": {func(t *testing.T, o Options, r readers) {
+			stopProbing(o.Prober, r).Update(t.Context(), updateEvent{ObjectOld: server, ObjectNew: suspended}, nil)
+		}, false},
+		"deleted": {func(t *testing.T, o Options, r readers) {
+			stopProbing(o.Prober, r).Delete(t.Context(), deleteEvent{Object: server}, nil)
+		}, false},
+		"in a namespace that was given up": {func(t *testing.T, o Options, r readers) {
+			m, _ := newFailingManager(t)
+			NewWithT(t).Expect(m.Server.Create(t.Context(), server.DeepCopy())).To(Succeed())
+			stopProbingLost(t.Context(), m, o.Prober, r)(lease.Change{Before: lease.Namespaces{Names: sets.New("acme")}})
+		}, false},
+		"in another namespace": {func(t *testing.T, o Options, r readers) {
+			m, _ := newFailingManager(t)
+			NewWithT(t).Expect(m.Server.Create(t.Context(), server.DeepCopy())).To(Succeed())
+			stopProbingLost(t.Context(), m, o.Prober, r)(lease.Change{Before: lease.Namespaces{Names: sets.New("other")}})
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			_, o := newFailingManager(t)
+			o.Prober.Set(key, prober.Target{URL: "http://tools.invalid/mcp"})
+			r := cachedReaders(key)
+			c.event(t, o, r)
+			_, isProbed := o.Prober.Result(key)
+			g.Expect(isProbed).To(Equal(c.kept))
+			g.Expect(r.keys.known).To(HaveLen(map[bool]int{true: 1}[c.kept]))
+			g.Expect(r.pods.known).To(HaveLen(map[bool]int{true: 1}[c.kept]))
+		})
+	}
+}
+
+func TestServedKinds(t *testing.T) {
+	g := NewWithT(t)
+	scheme := runtime.NewScheme()
+	g.Expect(gatewayv1.Install(scheme)).To(Succeed())
+	g.Expect(isServed(mapperOfKinds("HTTPRoute"), scheme, &gatewayv1.HTTPRoute{})).To(BeTrue())
+	g.Expect(isServed(mapperOfKinds(), scheme, &gatewayv1.HTTPRoute{})).To(BeFalse())
+	_, err := isServed(mapperOfKinds(), scheme, &corev1.Secret{})
+	g.Expect(err).To(MatchError(HavePrefix("finding the kind of *v1.Secret: ")))
+	_, err = isServed(failingMapper{}, scheme, &gatewayv1.HTTPRoute{})
+	g.Expect(err).To(MatchError("checking whether the API server serves HTTPRoute: no answer"))
+}
+
+func TestIngressClassesEnqueueNothingWhileServersCannotBeListed(t *testing.T) {
+	requests := serversWithIngress(withoutLists(&v1beta1.MCPServerList{}))(t.Context(), &networkingv1.IngressClass{})
+	NewWithT(t).Expect(requests).To(BeNil())
 }

@@ -170,6 +170,10 @@ func TestDesiredDeployment(t *testing.T) {
 			pod + ".affinity":                  "{nodeAffinity: {}}",
 			pod + ".topologySpreadConstraints": "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]",
 		}},
+		"pods of other MCPServers do not count for the spread": {func(s *spec) {
+			s.Scheduling = &v1beta1.MCPServerScheduling{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule}}}
+		}, map[string]string{
+			pod + ".topologySpreadConstraints": "[{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app.kubernetes.io/name: tools, fixpoint.dev/kind: mcpserver}}}]"}},
 		"security": {func(s *spec) {
 			s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("tools.json")}}
 			s.ContainerSecurityContext = &corev1.SecurityContext{
@@ -621,4 +625,19 @@ func TestWithCommandFailure(t *testing.T) {
 			NewWithT(t).Expect(verdict.After()).To(Equal(rolloutRecheckInterval))
 		})
 	}
+}
+
+func TestOnlyObjectsAreMerged(t *testing.T) {
+	g := NewWithT(t)
+	_, err := jsonOf([]int{1})
+	g.Expect(err).To(HaveOccurred())
+	_, err = jsonOf(make(chan int))
+	g.Expect(err).To(MatchError(ContainSubstring("unsupported type: chan int")))
+}
+
+func TestPodTemplateHasTheHashOfDependencies(t *testing.T) {
+	g := NewWithT(t)
+	template, err := podTemplate(tools(), settings, "h")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(template.Annotations).To(Equal(map[string]string{"fixpoint.dev/dependencies-hash": "h"}))
 }

@@ -37,8 +37,8 @@ type gatewayAPI struct {
 	// controller is the controller that watches are added to.
 	controller controller.Controller
 	queue      atomic.Pointer[requestQueue]
-	// indexed is true while the cache of HTTPRoutes has its index, which can be added only once.
-	indexed bool
+	// newCache is [cache.New] outside of tests.
+	newCache cache.NewCacheFunc
 
 	mu sync.Mutex
 	// gateways caches all Gateways of the cluster; nil while the cluster does not serve them.
@@ -48,15 +48,15 @@ type gatewayAPI struct {
 }
 
 // newGatewayAPI detects whether the cluster serves the Gateway API now.
-func newGatewayAPI(mgr ctrl.Manager) (*gatewayAPI, error) {
-	g := &gatewayAPI{mgr: mgr}
+func newGatewayAPI(mgr ctrl.Manager, newCache cache.NewCacheFunc) (*gatewayAPI, error) {
+	g := &gatewayAPI{mgr: mgr, newCache: newCache}
 	for _, kind := range []client.Object{&gatewayv1.HTTPRoute{}, &gatewayv1.Gateway{}} {
 		served, err := isServed(mgr.GetRESTMapper(), mgr.GetScheme(), kind)
-		if err != nil || !served {
+		if !served {
 			return g, err
 		}
 	}
-	gateways, err := g.newGateways()
+	gateways, err := g.cacheOf("Gateways", nil)
 	g.gateways = gateways
 	return g, err
 }
@@ -81,23 +81,20 @@ func (g *gatewayAPI) watchChild(c controller.Controller, watch phases.ChildWatch
 }
 
 func (g *gatewayAPI) index() error {
-	if g.indexed {
-		return nil
-	}
 	if err := g.watch.Index(g.mgr.GetFieldIndexer()); err != nil {
 		return fmt.Errorf("indexing HTTPRoutes: %w", err)
 	}
-	g.indexed = true
 	return nil
 }
 
-func (g *gatewayAPI) newGateways() (cache.Cache, error) {
-	gateways, err := cache.New(g.mgr.GetConfig(), cache.Options{
-		HTTPClient: g.mgr.GetHTTPClient(), Scheme: g.mgr.GetScheme(), Mapper: g.mgr.GetRESTMapper()})
+// cacheOf builds a cache beside that of the manager.
+func (g *gatewayAPI) cacheOf(what string, objects map[client.Object]cache.ByObject) (cache.Cache, error) {
+	built, err := g.newCache(g.mgr.GetConfig(), cache.Options{
+		HTTPClient: g.mgr.GetHTTPClient(), Scheme: g.mgr.GetScheme(), Mapper: g.mgr.GetRESTMapper(), ByObject: objects})
 	if err != nil {
-		return nil, fmt.Errorf("building the cache of Gateways: %w", err)
+		return nil, fmt.Errorf("building the cache of %s: %w", what, err)
 	}
-	return gateways, nil
+	return built, nil
 }
 
 func (g *gatewayAPI) gatewaySource(gateways cache.Cache) source.Source {
@@ -150,12 +147,10 @@ func (g *gatewayAPI) Start(ctx context.Context) error {
 	g.mu.Unlock()
 	definition := &metav1.PartialObjectMetadata{}
 	definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	definitions, err := cache.New(g.mgr.GetConfig(), cache.Options{
-		HTTPClient: g.mgr.GetHTTPClient(), Scheme: g.mgr.GetScheme(), Mapper: g.mgr.GetRESTMapper(),
-		ByObject: map[client.Object]cache.ByObject{definition: {Field: fields.OneTermEqualSelector("metadata.name", routeDefinition)}},
-	})
+	definitions, err := g.cacheOf("CustomResourceDefinitions",
+		map[client.Object]cache.ByObject{definition: {Field: fields.OneTermEqualSelector("metadata.name", routeDefinition)}})
 	if err != nil {
-		return fmt.Errorf("building the cache of CustomResourceDefinitions: %w", err)
+		return err
 	}
 	informer, err := definitions.GetInformer(ctx, definition, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -192,7 +187,6 @@ func (g *gatewayAPI) Start(ctx context.Context) error {
 func (g *gatewayAPI) watchDefinition(ctx context.Context, changed <-chan struct{}, isDefined func() bool) {
 	const minDelay, maxDelay = 250 * time.Millisecond, 5 * time.Minute
 	delay, retry := minDelay, time.NewTimer(0)
-	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -233,7 +227,7 @@ func (g *gatewayAPI) startWatches(ctx context.Context) error {
 	if _, err := g.mgr.GetCache().GetInformer(ctx, g.watch.Object); err != nil {
 		return err
 	}
-	gateways, err := g.newGateways()
+	gateways, err := g.cacheOf("Gateways", nil)
 	if err != nil {
 		return err
 	}
@@ -246,7 +240,8 @@ func (g *gatewayAPI) startWatches(ctx context.Context) error {
 	g.gateways, g.stop = gateways, stop
 	g.mu.Unlock()
 	log.FromContext(ctx).Info("Gateway API is served; watching HTTPRoutes and Gateways")
-	return g.enqueue(ctx)
+	g.enqueue(ctx)
+	return nil
 }
 
 // run runs the cache of Gateways until ctx is done or stop is called.
@@ -277,22 +272,16 @@ func (g *gatewayAPI) stopWatches(ctx context.Context) {
 	stop := g.stop
 	g.gateways, g.stop = nil, nil
 	g.mu.Unlock()
-	if stop == nil {
-		return
-	}
 	stop()
 	log.FromContext(ctx).Info("Gateway API is no longer served; stopping its watches")
 	if err := g.removeInformer(ctx); err != nil {
 		log.FromContext(ctx).Error(err, "Failed to stop the watch of HTTPRoutes")
 	}
-	if err := g.enqueue(ctx); err != nil {
-		log.FromContext(ctx).Error(err, "Failed to list MCPServers with an HTTPRoute")
-	}
+	g.enqueue(ctx)
 }
 
 // removeInformer stops the watch of HTTPRoutes.
 func (g *gatewayAPI) removeInformer(ctx context.Context) error {
-	g.indexed = false
 	return g.mgr.GetCache().RemoveInformer(ctx, g.watch.Object)
 }
 
@@ -305,15 +294,14 @@ func (g *gatewayAPI) source() source.Source {
 }
 
 // enqueue enqueues all MCPServers with a route.
-func (g *gatewayAPI) enqueue(ctx context.Context) error {
+func (g *gatewayAPI) enqueue(ctx context.Context) {
 	queue := g.queue.Load()
 	if queue == nil {
-		return nil // the controller has not started, and reconciles all objects when it does
+		return // the controller has not started, and reconciles all objects when it does
 	}
 	for _, request := range g.serversWithRoute(ctx, nil) {
 		(*queue).Add(request)
 	}
-	return nil
 }
 
 // serversWithRoute lists the MCPServers whose route refers to the Gateway, or all with a route if it is nil.

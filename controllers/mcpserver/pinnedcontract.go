@@ -141,10 +141,7 @@ func (s *scope) offers(ctx context.Context) (map[string]prober.Offer, error) {
 	result, _ := s.prober.Result(key)
 	offers := make(map[string]prober.Offer, len(result.Offers))
 	for address, offer := range result.Offers {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			continue
-		}
+		host, _, _ := net.SplitHostPort(address)
 		offers[host] = lessApproved(offers[host], offer, approvedContract(s.server), recordedContract(s.server))
 	}
 	return offers, nil

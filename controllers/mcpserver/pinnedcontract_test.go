@@ -3,18 +3,24 @@ package mcpserver
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
@@ -46,6 +52,10 @@ func TestContractVerdict(t *testing.T) {
 	}{
 		"approved": {one, "", nil, contractDecision{approved: "d1", record: one}, true, false,
 			outcome{"done", "Ready", "all pods that take traffic offer the approved contract"}},
+		"approved, and no pod runs": {one, "", nil, contractDecision{approved: "d1"}, true, false,
+			outcome{"done", "Ready", "all pods that take traffic offer the approved contract"}},
+		"approved, and some pods are old": {one, "d2", nil, contractDecision{approved: "d2", previous: true, record: two}, true, false,
+			outcome{"done", "OldReplicasServing", "old pods with the previous contract still serve; waiting for pods with the approved one"}},
 		"another contract": {one, "", nil, contractDecision{approved: "d1", pending: two, held: 1}, false, true,
 			outcome{"wait", "ContractNotApproved", differs + approve}},
 		"another one than in the spec": {one, "d1", nil, contractDecision{approved: "d1", pending: two, others: true}, true, false,
@@ -119,7 +129,12 @@ func TestHeldPodsDoNotKeepLaterPhasesWaiting(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(outcomeOf(withHeldPods(&scope{server: tools(pin), pinned: c.pinned}, c.verdict))).To(Equal(c.want))
+			g := NewWithT(t)
+			verdict := withHeldPods(&scope{server: tools(pin), pinned: c.pinned}, c.verdict)
+			g.Expect(outcomeOf(verdict)).To(Equal(c.want))
+			if c.want != outcomeOf(c.verdict) {
+				g.Expect(verdict.After()).To(Equal(rolloutRecheckInterval))
+			}
 		})
 	}
 }
@@ -133,8 +148,27 @@ func TestPendingContractOfTheStatus(t *testing.T) {
 	g.Expect(first.Digest).To(Equal(two.Digest))
 	g.Expect(first.Change).To(And(HaveField("Time", earlier), HaveField("Added", ConsistOf("tool/drop")), HaveField("Removed", ConsistOf("tool/add"))))
 
+	g.Expect(asJSON(t, pendingConfiguration(first))).To(MatchYAML(`
+digest: "digest of [tool/drop=1-1]"
+change: {time: "2026-01-01T00:00:00Z", added: [tool/drop], removed: [tool/add]}`))
+	g.Expect(asJSON(t, pendingConfiguration(&v1beta1.MCPServerPendingContract{Digest: "d1"}))).To(MatchYAML("digest: d1"))
+
+	s.server.Status.PendingContract = &v1beta1.MCPServerPendingContract{Digest: two.Digest}
+	g.Expect(s.pendingContract(earlier)).To(Equal(first), "the change was not known before")
+	s.server.Status.PendingContract = &v1beta1.MCPServerPendingContract{Digest: "d9", Change: &v1beta1.MCPServerContractChange{Time: earlier}}
+	g.Expect(s.pendingContract(later).Change.Time).To(Equal(later), "another one waited before")
+	s.pinned.decision.unjudged = true
+	g.Expect(s.pendingContract(later).Digest).To(Equal(two.Digest), "what pods offer now counts")
+	s.pinned.decision.unjudged = false
+
 	s.server.Status.PendingContract = first
 	g.Expect(s.pendingContract(later)).To(Equal(first), "since when it waits")
+	before := s.pinned
+	s.pinned = nil
+	g.Expect(s.pendingContract(later)).To(Equal(first), "before the decision")
+	s.pinned = &pinned{err: errors.New("forbidden")}
+	g.Expect(s.pendingContract(later)).To(Equal(first), "without a decision")
+	s.pinned = before
 
 	s.pinned.decision = contractDecision{unjudged: true}
 	g.Expect(s.pendingContract(later)).To(Equal(first), "until the pods are probed again")
@@ -144,6 +178,8 @@ func TestPendingContractOfTheStatus(t *testing.T) {
 	g.Expect(s.pendingContract(later)).To(BeNil(), "it is approved")
 	s.pinned.decision = contractDecision{}
 	g.Expect(s.pendingContract(later)).To(BeNil())
+	s.pinned.decision.unjudged, s.server.Status.PendingContract = true, nil
+	g.Expect(s.pendingContract(later)).To(BeNil(), "none has waited")
 
 	s.pinned.decision, s.server.Status.Contract = contractDecision{pending: two}, nil
 	g.Expect(s.pendingContract(later)).To(Equal(&v1beta1.MCPServerPendingContract{Digest: two.Digest}))
@@ -282,6 +318,231 @@ func TestGatesAreSetBeforeAllPhases(t *testing.T) {
 	g.Expect(ssa.IsStale(err)).To(BeTrue())
 }
 
+// pinnedScope is a scope in a cluster with objects, whose gates are written to written.
+func pinnedScope(probes Prober, written *statuses, objects ...client.Object) *scope {
+	cluster := newClient(objects...)
+	return &scope{
+		server: pinnedTools(&prober.Contract{Digest: "d1"}), reader: cluster, uncached: cluster, prober: probes,
+		readers: readers{podStatus: written, keys: &keyReader{}}, clock: clocktesting.NewFakePassiveClock(earlier.Time),
+	}
+}
+
+// withoutLists is a reader that lists all but the kind of a list.
+func withoutLists(forbidden client.ObjectList) client.Reader {
+	return interceptor.NewClient(newClient(slice("a", "tools", 8080, endpoint("10.0.0.1", nil))), interceptor.Funcs{
+		List: func(ctx context.Context, inner client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			if reflect.TypeOf(list) == reflect.TypeOf(forbidden) {
+				return errors.New("no answer")
+			}
+			return inner.List(ctx, list, options...)
+		}})
+}
+
+func TestGatesThatCannotBeDecidedAreAnErrorOfThePhaseAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*scope)
+		want   string
+	}{
+		"no EndpointSlices": {func(s *scope) { s.reader = withoutLists(&discoveryv1.EndpointSliceList{}) }, "listing the EndpointSlices of Service tools: no answer"},
+		"no pods":           {func(s *scope) { s.uncached = withoutLists(&corev1.PodList{}) }, "listing the pods of MCPServer tools: no answer"},
+		"no credentials": {func(s *scope) {
+			s.server.Spec.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "key"}
+			s.keys.metadata = s.reader
+		}, `getting Secret key: secrets "key" not found`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			s := pinnedScope(&offersOf{}, &statuses{}, slice("a", "tools", 8080, endpoint("10.0.0.1", nil)))
+			c.change(s)
+			g.Expect(s.decideGates(t.Context())).To(BeNil())
+			_, err := observeContract(t.Context(), s)
+			g.Expect(err).To(MatchError(c.want))
+			g.Expect(s.holdsPods()).To(BeTrue(), "pods may be held")
+		})
+	}
+}
+
+func TestGatesThatAreAsDecidedAreNotWritten(t *testing.T) {
+	g := NewWithT(t)
+	probes := &offersOf{offers: map[string]string{"10.0.0.1:8080": "d1"}}
+	s := pinnedScope(probes, &statuses{}, gatedPodAt("kept", "10.0.0.1", corev1.ConditionTrue), gatedPodAt("starting", "10.0.0.2", corev1.ConditionFalse),
+		slice("a", "tools", 8080, endpoint("10.0.0.1", nil)))
+	g.Expect(s.decideGates(t.Context())).To(BeNil())
+	g.Expect(s.pinned.decision.approved).To(Equal("d1"))
+}
+
+func TestPodsAreNotProbedWithoutAnAddress(t *testing.T) {
+	g := NewWithT(t)
+	probes := &offersOf{target: prober.Target{URL: "before"}}
+	s := pinnedScope(probes, &statuses{})
+	g.Expect(s.decideGates(t.Context())).To(BeNil())
+	g.Expect(s.pinned.err).NotTo(HaveOccurred())
+	g.Expect(probes.target.URL).To(BeEmpty())
+}
+
+func TestPodsThatEndHaveNoGate(t *testing.T) {
+	g := NewWithT(t)
+	leaving, evicted, plain := gatedPodAt("leaving", "10.0.0.1", ""), gatedPodAt("evicted", "10.0.0.2", ""), gatedPodAt("plain", "10.0.0.3", "")
+	leaving.DeletionTimestamp, leaving.Finalizers = ptr.To(metav1.Now()), []string{"test/keep"}
+	evicted.Status.Phase = corev1.PodFailed
+	plain.Spec.ReadinessGates = nil
+	s := pinnedScope(&offersOf{}, &statuses{}, leaving, evicted, plain, gatedPodAt("runs", "10.0.0.4", ""))
+	g.Expect(s.gatedPods(t.Context())).To(HaveExactElements(HaveField("Name", "runs")))
+}
+
+// statusesOf fails the statuses of pods by name.
+type statusesOf map[string]error
+
+func (s statusesOf) ApplyStatus(_ context.Context, _ ssa.Configuration, live client.Object) (ssa.Result, error) {
+	return ssa.Result{}, s[live.GetName()]
+}
+
+func TestGatesOfOtherPodsAreSetBesideOneThatFails(t *testing.T) {
+	changes := []gateChange{{gatedPodAt("a", "10.0.0.1", ""), corev1.ConditionTrue}, {gatedPodAt("b", "10.0.0.2", ""), corev1.ConditionTrue}}
+	quota := &ssa.Error{Reason: ssa.ReasonQuotaExceeded, Message: "full"}
+	for name, c := range map[string]struct {
+		errors statusesOf
+		want   OmegaMatcher
+	}{
+		"none fails":  {statusesOf{}, BeNil()},
+		"one is gone": {statusesOf{"a": apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "a")}, BeNil()},
+		"one fails":   {statusesOf{"a": errors.New("no answer")}, MatchError("no answer")},
+		"one is refused for another reason than a missing permission": {statusesOf{"a": quota}, BeIdenticalTo(quota)},
+		"the permission is missing":                                   {statusesOf{"a": &ssa.Error{Reason: ssa.ReasonForbidden, Message: "denied"}}, MatchError(ContainSubstring("denied: set rbac.contractGates of the chart"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			s := pinnedScope(&offersOf{}, nil)
+			s.podStatus, s.pinned = c.errors, &pinned{}
+			verdict, err := s.setGates(t.Context(), changes)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(verdict.IsDone()).To(BeTrue())
+			g.Expect(s.pinned.err).To(c.want)
+		})
+	}
+}
+
+func TestApprovedContract(t *testing.T) {
+	g := NewWithT(t)
+	server := pinnedTools(&prober.Contract{Digest: "d1"})
+	g.Expect(approvedContract(server)).To(BeEmpty())
+	server.Annotations = map[string]string{"fixpoint.dev/approved-contract": "d2"}
+	g.Expect(approvedContract(server)).To(Equal("d2"))
+	server.Spec.Contract.Digest = "d3"
+	g.Expect(approvedContract(server)).To(Equal("d3"))
+	g.Expect(recordedContract(server)).To(Equal("d1"))
+	g.Expect(recordedContract(tools(pin))).To(BeEmpty())
+	g.Expect(pendingChange(server.Status.Contract, &prober.Contract{Digest: "d1"})).To(BeNil(), "it is the recorded one")
+}
+
+func TestGatesAreDecidedOnlyForPinnedContracts(t *testing.T) {
+	for name, c := range map[string]struct {
+		server  *v1beta1.MCPServer
+		plans   bool
+		decides bool
+	}{
+		"pinned":   {tools(pin), false, true},
+		"observed": {tools(), false, false},
+		"a plan":   {tools(pin), true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			s := pinnedScope(&offersOf{}, &statuses{}, gatedPodAt("new", "10.0.0.1", corev1.ConditionTrue), gatedPodAt("other", "10.0.0.2", ""),
+				slice("a", "tools", 8080, endpoint("10.0.0.1", nil), endpoint("10.0.0.2", ptr.To(false))))
+			s.prober = &offersOf{offers: map[string]string{"10.0.0.1:8080": "d1", "10.0.0.2:8080": "d1"}}
+			s.server, s.plans = c.server, c.plans
+			s.server.Status.Contract = &v1beta1.MCPServerContractStatus{Digest: "d1"}
+			g.Expect(pinnedContract.Configured(s)).To(Equal(pinsContract(c.server)))
+			declared, err := pinnedContract.Declare(clientgoscheme.Scheme)
+			g.Expect(err).NotTo(HaveOccurred())
+			next, err := declared.First(t.Context(), phases.Reconcile[*scope]{Scope: s})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(s.pinned != nil).To(Equal(c.decides))
+			if c.decides {
+				g.Expect(next).To(And(HaveField("Action", phases.ActionEnsure), HaveField("Reason", "ContractPending")))
+			} else {
+				g.Expect(next).To(BeNil())
+			}
+		})
+	}
+}
+
+func TestPhaseContractOfAnInvalidStepIsAnError(t *testing.T) {
+	_, err := contractPhase{}.Declare(clientgoscheme.Scheme)
+	NewWithT(t).Expect(err).To(MatchError("Observe is nil"))
+}
+
+func TestObserveContract(t *testing.T) {
+	const approved = "all pods that take traffic offer the approved contract"
+	last := func(reason string) func(*scope) {
+		return func(s *scope) {
+			s.plans = true
+			s.server.Status.Conditions = []metav1.Condition{{Type: "ContractReady", Reason: reason, Message: "as before"}}
+		}
+	}
+	decision := contractDecision{approved: "d2", previous: true}
+	complete := func(d *appsv1.Deployment) { d.Status.Replicas, d.Status.UpdatedReplicas = 2, 2 }
+	for name, c := range map[string]struct {
+		change func(*scope)
+		want   outcome
+		holds  bool
+	}{
+		"before the decision":         {func(*scope) {}, outcome{"wait", "ContractPending", "waiting for the contracts of the pods"}, false},
+		"a plan at first":             {func(s *scope) { s.plans = true }, outcome{"done", "Ready", approved}, false},
+		"a plan, ready before":        {last("Ready"), outcome{"done", "Ready", approved}, false},
+		"a plan, not approved before": {last("ContractNotApproved"), outcome{"wait", "ContractNotApproved", "as before"}, true},
+		"a plan, pending before":      {last("ContractPending"), outcome{"wait", "ContractPending", "as before"}, true},
+		"a plan, old replicas before": {last("OldReplicasServing"), outcome{"done", "OldReplicasServing", "as before"}, false},
+		"approved":                    {func(s *scope) { s.pinned = &pinned{} }, outcome{"done", "Ready", approved}, false},
+		"without a Deployment":        {func(s *scope) { s.pinned = &pinned{decision: decision} }, outcome{"done", "OldReplicasServing", "old pods with the previous contract still serve; waiting for pods with the approved one"}, false},
+		"after the rollout": {func(s *scope) { s.pinned, s.deployment = &pinned{decision: decision}, rollout(complete) },
+			outcome{"wait", "ContractNotApproved", "all pods offer the previous contract, and take traffic until others offer the approved one: roll out a server that offers it, or approve d1"}, false},
+		"old replicas serve": {func(s *scope) {
+			s.pinned, s.deployment = &pinned{decision: contractDecision{unknown: true, held: 1}}, rollout()
+		},
+			outcome{"done", "OldReplicasServing", "old pods still serve; waiting for the contract of the new pods"}, true},
+		"observed": {func(s *scope) { s.server.Spec.Contract, s.pinned = nil, &pinned{decision: contractDecision{held: 1}} }, outcome{"done", "Ready", approved}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			s := &scope{server: pinnedTools(&prober.Contract{Digest: "d1"})}
+			c.change(s)
+			observed, err := observeContract(t.Context(), s)
+			g.Expect(err).NotTo(HaveOccurred())
+			verdict, ok := observed.(phases.Verdict)
+			g.Expect(ok).To(BeTrue())
+			g.Expect(outcomeOf(verdict)).To(Equal(c.want))
+			g.Expect(s.holdsPods()).To(Equal(c.holds))
+		})
+	}
+}
+
+func TestGateOfAPodWhoseContractIsNotKnown(t *testing.T) {
+	unreadable := &prober.Error{Kind: prober.Timeout}
+	offers := map[string]prober.Offer{"10.0.0.1": {Err: unreadable}}
+	g := NewWithT(t)
+	pod := gatedPodAt("a", "10.0.0.1", "")
+	pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: "10.0.0.9"})
+	g.Expect(gatedPodOf(pod, offers, "d1", "").err).To(Equal(unreadable), "although another address was not asked")
+	g.Expect(gatedPodOf(pod, offers, "d1", "").running).To(BeTrue())
+	pod.Status.Conditions[0].Status = corev1.ConditionFalse
+	g.Expect(gatedPodOf(pod, offers, "d1", "").running).To(BeFalse())
+	pod.Status.Conditions = nil
+	g.Expect(gatedPodOf(pod, offers, "d1", "").running).To(BeFalse())
+
+	known := prober.Offer{Contract: &prober.Contract{Digest: "d1"}}
+	g.Expect(lessApproved(known, prober.Offer{}, "d1", "")).To(Equal(known), "a contract counts more than none")
+	g.Expect(lessApproved(known, prober.Offer{}, "", "d1")).To(Equal(known))
+	another := prober.Offer{Contract: &prober.Contract{Digest: "d2"}}
+	g.Expect(lessApproved(another, known, "d9", "d1")).To(Equal(another), "one that is not recorded is judged")
+}
+
+func TestGateThatStandsInOverridesWithoutATypeIsIgnored(t *testing.T) {
+	pod := corev1ac.PodSpec().WithReadinessGates(corev1ac.PodReadinessGate())
+	withContractGate(pod, tools(pin))
+	NewWithT(t).Expect(pod.ReadinessGates).To(HaveLen(2))
+}
+
 func TestGateOfAPod(t *testing.T) {
 	g := NewWithT(t)
 	offers := map[string]prober.Offer{"10.0.0.1": {Contract: &prober.Contract{Digest: "d1"}}, "fd00::1": {Contract: &prober.Contract{Digest: "d2"}}}
@@ -293,6 +554,15 @@ func TestGateOfAPod(t *testing.T) {
 	g.Expect(gatedPodOf(pod, offers, "d2", "d1").contract.Digest).To(Equal("d1"), "the one that counts only until it is replaced")
 	pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: "10.0.0.9"})
 	g.Expect(gatedPodOf(pod, offers, "d1", "").contract.Digest).To(Equal("d2"), "and not the address of which nothing is known")
-	g.Expect(asJSON(t, gateChange{pod, corev1.ConditionFalse}.configuration(earlier))).To(And(
-		ContainSubstring(`"type":"fixpoint.dev/contract","status":"False"`), ContainSubstring(`"reason":"NotApproved"`)))
+	const configured = `
+apiVersion: v1
+kind: Pod
+metadata: {name: a, namespace: acme}
+status:
+  conditions:
+  - {type: fixpoint.dev/contract, lastTransitionTime: "2026-01-01T00:00:00Z", `
+	g.Expect(asJSON(t, gateChange{pod, corev1.ConditionFalse}.configuration(earlier))).To(MatchYAML(configured +
+		`status: "False", reason: NotApproved, message: "the contract of the pod is not approved: see the condition ContractReady of the MCPServer"}`))
+	g.Expect(asJSON(t, gateChange{pod, corev1.ConditionTrue}.configuration(earlier))).To(MatchYAML(configured +
+		`status: "True", reason: Approved, message: the contract of the pod is approved}`))
 }

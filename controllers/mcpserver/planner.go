@@ -23,10 +23,16 @@ func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	served, err := isServed(p.API.RESTMapper(), p.API.Scheme(), &gatewayv1.HTTPRoute{})
+	r, err := planReaders(p, o)
 	if err != nil {
 		return nil, err
 	}
+	return newEngine(dependencies, o, r, noProber{})
+}
+
+// planReaders read as the user does.
+func planReaders(p setup.Planning, o Options) (readers, error) {
+	served, err := isServed(p.API.RESTMapper(), p.API.Scheme(), &gatewayv1.HTTPRoute{})
 	r := readers{
 		references: &references.Reader{Metadata: p.Reader, Data: p.Reader, Unreadable: p.Unreadable},
 		keys:       &keyReader{metadata: p.Reader, data: p.Reader},
@@ -37,7 +43,7 @@ func NewPlanner(p setup.Planning, o Options) (*Engine, error) {
 	if o.ManagerNamespace != "" {
 		r.hashKey = &references.Key{Namespace: o.ManagerNamespace, Reader: p.Reader}
 	}
-	return newEngine(dependencies, o, r, noProber{})
+	return r, err
 }
 
 // noProber has no results.

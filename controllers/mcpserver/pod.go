@@ -61,15 +61,11 @@ func serverContainer(server *v1beta1.MCPServer) (*corev1ac.ContainerApplyConfigu
 	container := corev1ac.Container().
 		WithName(containerName).
 		WithImage(spec.Image).
+		WithCommand(spec.Command...).
+		WithArgs(spec.Args...).
 		WithPorts(corev1ac.ContainerPort().WithName(containerPortName(server)).WithContainerPort(spec.Port).WithProtocol(corev1.ProtocolTCP))
 	if spec.ImagePullPolicy != "" {
 		container.WithImagePullPolicy(spec.ImagePullPolicy)
-	}
-	if len(spec.Command) > 0 {
-		container.WithCommand(spec.Command...)
-	}
-	if len(spec.Args) > 0 {
-		container.WithArgs(spec.Args...)
 	}
 	for _, variable := range sortedEnv(spec.Env) {
 		env := corev1ac.EnvVar()
@@ -121,10 +117,8 @@ func drainSeconds(server *v1beta1.MCPServer) int64 {
 // See https://kubernetes.io/docs/concepts/security/pod-security-standards/.
 func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer) error {
 	podContext := workload.RestrictedPod()
-	if given := server.Spec.PodSecurityContext; given != nil {
-		if err := workload.Convert(given, podContext); err != nil {
-			return fmt.Errorf("reading spec.podSecurityContext: %w", err)
-		}
+	if err := workload.Convert(server.Spec.PodSecurityContext, podContext); err != nil {
+		return fmt.Errorf("reading spec.podSecurityContext: %w", err)
 	}
 	pod.WithSecurityContext(podContext)
 
@@ -132,10 +126,8 @@ func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.C
 	if hasUserPerSession(server) {
 		containerContext.WithRunAsUser(0).WithRunAsNonRoot(false).Capabilities.WithAdd("CHOWN", "KILL", "SETGID", "SETUID")
 	}
-	if given := server.Spec.ContainerSecurityContext; given != nil {
-		if err := workload.Convert(given, containerContext); err != nil {
-			return fmt.Errorf("reading spec.containerSecurityContext: %w", err)
-		}
+	if err := workload.Convert(server.Spec.ContainerSecurityContext, containerContext); err != nil {
+		return fmt.Errorf("reading spec.containerSecurityContext: %w", err)
 	}
 	container.WithSecurityContext(containerContext)
 	return nil
@@ -163,9 +155,7 @@ func withScheduling(pod *corev1ac.PodSpecApplyConfiguration, server *v1beta1.MCP
 	if scheduling == nil {
 		return nil
 	}
-	if len(scheduling.NodeSelector) > 0 {
-		pod.WithNodeSelector(scheduling.NodeSelector)
-	}
+	pod.WithNodeSelector(scheduling.NodeSelector)
 	if scheduling.PriorityClassName != "" {
 		pod.WithPriorityClassName(scheduling.PriorityClassName)
 	}

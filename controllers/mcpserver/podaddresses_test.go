@@ -159,3 +159,20 @@ func TestWarnings(t *testing.T) {
 		})
 	}
 }
+
+func TestPodsThatCannotBeListedAreAnError(t *testing.T) {
+	for name, c := range map[string]struct {
+		forbidden client.ObjectList
+		want      string
+	}{
+		"EndpointSlices": {&discoveryv1.EndpointSliceList{}, "listing the EndpointSlices of Service tools: no answer"},
+		"pods":           {&corev1.PodList{}, "listing the pods of MCPServer tools: no answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reader := withoutLists(c.forbidden)
+			s := &scope{server: tools(), reader: reader, prober: &fakeProber{}, readers: readers{pods: &podReader{uncached: reader}}}
+			_, err := observeProtocol(t.Context(), s)
+			NewWithT(t).Expect(err).To(MatchError(c.want))
+		})
+	}
+}

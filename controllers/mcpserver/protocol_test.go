@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +10,9 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
@@ -18,6 +21,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
+	"github.com/fixpoint-dev/fixpoint/internal/references"
 )
 
 func TestEndpointOf(t *testing.T) {
@@ -56,6 +60,9 @@ func TestResultVerdict(t *testing.T) {
 		"no listener": {fails(&prober.Error{Kind: prober.Refused}),
 			outcome{"wait", "ProtocolFailing",
 				"MCP handshake failed: connection refused; check the server log, that the server listens on spec.port on all interfaces, and that network policies admit the manager"}},
+		"no route": {fails(&prober.Error{Kind: prober.Unreachable}),
+			outcome{"wait", "ProtocolFailing",
+				"MCP handshake failed: " + (&prober.Error{Kind: prober.Unreachable}).Error() + "; check the server log, that the server listens on spec.port on all interfaces, and that network policies admit the manager"}},
 		"no such path": {fails(&prober.Error{Kind: prober.HTTPStatus, Status: 404}),
 			outcome{"wait", "ProtocolFailing",
 				"MCP handshake failed: the server responded with 404 Not Found; check the server log, and that spec.port, spec.path and spec.transport match the server"}},
@@ -89,8 +96,9 @@ func TestPendingVerdict(t *testing.T) {
 		result        prober.Result
 		want          outcome
 	}{
-		"never probed": {pods: of("1"), want: outcome{"wait", "ProtocolPending", "waiting for the first MCP handshake"}},
-		"probed once":  {pods: of("1"), result: prober.Result{Err: refused}, want: outcome{"wait", "ProtocolPending", "waiting for the first MCP handshake: connection refused"}},
+		"old pods served before a restart": {"OldReplicasServing", "previous", []string{"1", "2"}, of("1", "2"), prober.Result{}, outcome{"done", "OldReplicasServing", "previous"}},
+		"never probed":                     {pods: of("1"), want: outcome{"wait", "ProtocolPending", "waiting for the first MCP handshake"}},
+		"probed once":                      {pods: of("1"), result: prober.Result{Err: refused}, want: outcome{"wait", "ProtocolPending", "waiting for the first MCP handshake: connection refused"}},
 
 		"ready before a restart":           {"Ready", "previous", []string{"1"}, of("1"), prober.Result{}, outcome{"done", "Ready", "previous"}},
 		"closed before a restart":          {"CredentialsRequired", "previous", []string{"1"}, of("1"), prober.Result{}, outcome{"done", "CredentialsRequired", "previous"}},
@@ -226,6 +234,7 @@ func TestTarget(t *testing.T) {
 		Identities: map[string]string{"10.0.0.1:8080": "uid"}, Version: "tools-a,tools-b",
 		Bearer: prober.Credential("hush"), CA: []byte("PEM"), Interval: 30 * time.Second, Timeout: 5 * time.Second, Contract: true, Token: "uid-1",
 	}))
+	g.Expect(s.keys.known[client.ObjectKeyFromObject(server)]).To(HaveLen(2), "what is used is not read again")
 }
 
 // fakeProber records its targets and returns a given result.
@@ -246,7 +255,7 @@ func (b *fakeProber) Result(client.ObjectKey) (prober.Result, bool) {
 func (b *fakeProber) ContractText(string) string { return "" }
 
 func TestObserveProtocol(t *testing.T) {
-	traffic := []client.Object{slice("a", "tools", 8080, endpoint("10.0.0.1", nil))}
+	traffic := []client.Object{slice("a", "tools", 8080, ofPod("10.0.0.1", "tools-a-1", discoveryv1.EndpointConditions{}))}
 	cases := map[string]struct {
 		change  func(*spec)
 		traffic []client.Object
@@ -258,6 +267,11 @@ func TestObserveProtocol(t *testing.T) {
 		"no ready pods":  {func(*spec) {}, nil, nil, false, "ProtocolPending"},
 		"not probed yet": {func(*spec) {}, traffic, nil, true, "ProtocolPending"},
 		"succeeds":       {func(*spec) {}, traffic, &prober.Result{State: prober.Answering}, true, "Ready"},
+		"some pods":      {func(*spec) {}, traffic, &prober.Result{State: prober.Unknown}, true, "ProtocolPending"},
+		// Those of pods that wait for their approval are still probed.
+		"no ready pods, and pinned":     {pin, []client.Object{slice("a", "tools", 8080, endpoint("10.0.0.1", ptr.To(false)))}, nil, true, "ProtocolPending"},
+		"no pods, and pinned":           {pin, nil, nil, false, "ProtocolPending"},
+		"no ready pods, and not pinned": {func(*spec) {}, []client.Object{slice("a", "tools", 8080, endpoint("10.0.0.1", ptr.To(false)))}, nil, false, "ProtocolPending"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -265,7 +279,8 @@ func TestObserveProtocol(t *testing.T) {
 			server := tools(c.change)
 			key := client.ObjectKeyFromObject(server)
 			probes := &fakeProber{set: map[client.ObjectKey]prober.Target{key: {}}, result: c.result}
-			s := &scope{server: server, reader: newClient(c.traffic...), prober: probes, readers: readers{keys: &keyReader{}}}
+			unused := map[client.ObjectKey]map[keyRef]version{key: {keyRef{"Secret", "before", "token"}: {}}}
+			s := &scope{server: server, reader: newClient(c.traffic...), prober: probes, readers: readers{keys: &keyReader{known: unused}}}
 
 			verdict, err := observeProtocol(context.Background(), s)
 
@@ -273,6 +288,123 @@ func TestObserveProtocol(t *testing.T) {
 			g.Expect(verdict.Reason()).To(Equal(c.want))
 			g.Expect(probes.set).To(HaveLen(map[bool]int{true: 1}[c.probed]))
 			g.Expect(s.probed).To(Equal(c.result))
+			if len(c.traffic) == 0 || c.traffic[0] == traffic[0] {
+				g.Expect(unused).To(BeEmpty(), "credentials that are not used are dropped")
+			}
+			if c.want == "ProtocolPending" || c.want == "ProbeDisabled" {
+				g.Expect(s.probedVersions).To(BeNil())
+			} else {
+				g.Expect(s.probedVersions).To(ConsistOf("tools-a"))
+				g.Expect(probes.set[key].Addresses).To(ConsistOf("10.0.0.1:8080"))
+				g.Expect(probes.set[key].Transport).To(Equal(prober.StreamableHTTP))
+			}
+		})
+	}
+}
+
+// Endpoints that are not probed have no version.
+func TestOnlyProbedPodsHaveAVersion(t *testing.T) {
+	ready := discoveryv1.EndpointConditions{Ready: ptr.To(true)}
+	state := func(serving, terminating bool) discoveryv1.EndpointConditions {
+		return discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: &serving, Terminating: &terminating}
+	}
+	podAt := func(address string) podAddress {
+		switch address {
+		case "10.0.0.8":
+			return nodeAddress
+		case "10.0.0.9":
+			return 0
+		default:
+			return ownPod
+		}
+	}
+	for name, c := range map[string]struct {
+		endpoints []discoveryv1.Endpoint
+		want      servingPods
+	}{
+		"starting": {[]discoveryv1.Endpoint{ofPod("10.0.0.2", "tools-b-1", state(false, false))},
+			servingPods{unready: []string{"10.0.0.2:8080"}, identities: map[string]string{"10.0.0.2:8080": "uid of tools-b-1"}}},
+		"starting, without a target": {[]discoveryv1.Endpoint{endpoint("10.0.0.2", ptr.To(false))}, servingPods{unready: []string{"10.0.0.2:8080"}}},
+		"starting, and not a pod":    {[]discoveryv1.Endpoint{endpoint("10.0.0.9", ptr.To(false))}, servingPods{}},
+		"terminating":                {[]discoveryv1.Endpoint{endpoint("10.0.0.2", ptr.To(false)), ofPod("10.0.0.3", "tools-b-1", state(false, true))}, servingPods{unready: []string{"10.0.0.2:8080"}}},
+		"terminating while it serves": {[]discoveryv1.Endpoint{ofPod("10.0.0.2", "tools-b-1", state(true, true)), ofPod("10.0.0.3", "tools-b-2", state(false, true))},
+			servingPods{oldServing: true}},
+		"a probe that fails while it serves": {[]discoveryv1.Endpoint{endpoint("10.0.0.9", ptr.To(false)), {Addresses: []string{"10.0.0.9"}, Conditions: state(true, false)}}, servingPods{}},
+		"of a node":                          {[]discoveryv1.Endpoint{ofPod("10.0.0.8", "tools-b-1", ready)}, servingPods{hostNetwork: true}},
+		"not of a pod":                       {[]discoveryv1.Endpoint{ofPod("10.0.0.9", "tools-b-1", ready)}, servingPods{unknown: true}},
+		"without a target":                   {[]discoveryv1.Endpoint{endpoint("10.0.0.2", ptr.To(true))}, servingPods{addresses: []string{"10.0.0.2:8080"}}},
+		"without addresses":                  {[]discoveryv1.Endpoint{{Conditions: ready}}, servingPods{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := ofPod("10.0.0.1", "tools-a-1", ready)
+			got := servingPodsOf([]discoveryv1.EndpointSlice{*slice("a", "tools", 8080, append([]discoveryv1.Endpoint{first}, c.endpoints...)...)}, podAt)
+			c.want.versions, c.want.addresses = []string{"tools-a"}, append([]string{"10.0.0.1:8080"}, c.want.addresses...)
+			if c.want.identities == nil {
+				c.want.identities = map[string]string{}
+			}
+			c.want.identities["10.0.0.1:8080"] = "uid of tools-a-1"
+			NewWithT(t).Expect(got).To(Equal(c.want))
+		})
+	}
+}
+
+func TestPortsWithoutANameOrANumberAreIgnored(t *testing.T) {
+	endpoints := slice("a", "tools", 8080, endpoint("10.0.0.1", nil))
+	endpoints.Ports = append(endpoints.Ports, discoveryv1.EndpointPort{Port: ptr.To[int32](1)}, discoveryv1.EndpointPort{Name: ptr.To(portName)})
+	NewWithT(t).Expect(servingPodsOf([]discoveryv1.EndpointSlice{*endpoints}, anyAddress).addresses).To(ConsistOf("10.0.0.1:8080"))
+}
+
+func TestVersionsOfPodsWithUnusualNames(t *testing.T) {
+	many := func(n int) []string { return numbered(n, "tools-%d-x") }
+	for name, c := range map[string]struct {
+		pods []string
+		want OmegaMatcher
+	}{
+		"none":                      {nil, BeEmpty()},
+		"the shortest name":         {[]string{"a-x"}, HaveExactElements("a")},
+		"no suffix":                 {[]string{"tools"}, HaveExactElements(HavePrefix("pods-"))},
+		"the longest name":          {[]string{strings.Repeat("a", 56) + "-11111"}, HaveExactElements(strings.Repeat("a", 56))},
+		"a truncated name":          {[]string{strings.Repeat("a", 57) + "-11111"}, HaveExactElements(HavePrefix("pods-"))},
+		"as many as the status has": {many(16), HaveLen(16)},
+		"more":                      {many(17), HaveExactElements(And(HavePrefix("pods-"), HaveLen(len("pods-")+16)))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(versionsOf(c.pods)).To(c.want)
+		})
+	}
+}
+
+// ready are the conditions of an endpoint that takes traffic.
+func ready() discoveryv1.EndpointConditions {
+	return discoveryv1.EndpointConditions{Ready: ptr.To(true)}
+}
+
+func TestProbeNeedsWhatTheSpecRefersTo(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "key", errors.New("no role"))
+	for name, c := range map[string]struct {
+		change func(*spec)
+		err    error
+		plans  bool
+		want   string
+	}{
+		"no token": {func(s *spec) { s.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "key"} }, errors.New("no answer"), false, "getting Secret key: no answer"},
+		"no CA":    {func(s *spec) { s.Protocol.CARef = &v1beta1.MCPServerCARef{Name: "key"} }, errors.New("no answer"), false, "getting ConfigMap key: no answer"},
+		"a plan":   {func(s *spec) { s.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "key"} }, forbidden, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			api := without("key", c.err, slice("a", "tools", 8080, endpoint("10.0.0.1", nil)))
+			s := &scope{server: tools(c.change), reader: api, prober: noProber{},
+				readers: readers{keys: &keyReader{metadata: api}, references: &references.Reader{}}}
+			if c.plans {
+				s.references.Unreadable = func(error) {}
+			}
+			_, err := observeProtocol(t.Context(), s)
+			if c.want == "" {
+				g.Expect(err).NotTo(HaveOccurred())
+			} else {
+				g.Expect(err).To(MatchError(c.want))
+			}
 		})
 	}
 }

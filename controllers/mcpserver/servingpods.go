@@ -118,11 +118,11 @@ func (t *servingPods) addUnready(endpoint *discoveryv1.Endpoint, port int32, pod
 func versionsOf(pods []string) []string {
 	versions := map[string]bool{}
 	for _, pod := range pods {
-		stopWatches := strings.LastIndexByte(pod, '-')
-		if stopWatches < 0 || len(pod) >= validation.DNS1123LabelMaxLength {
+		end := strings.LastIndexByte(pod, '-')
+		if end < 1 || len(pod) >= validation.DNS1123LabelMaxLength {
 			return []string{fingerprint(pods)}
 		}
-		versions[pod[:stopWatches]] = true
+		versions[pod[:end]] = true
 	}
 	if len(versions) > maxVersions {
 		return []string{fingerprint(pods)}

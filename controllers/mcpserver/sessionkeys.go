@@ -83,9 +83,8 @@ func rotateSessionKeys(data map[string][]byte, now time.Time, fresh func() []byt
 	// A key of a time far ahead, when a clock was wrong, must not end the rotation until then.
 	isAged := func(at time.Time) bool { return now.Sub(at) >= sessionKeyAge || at.Sub(now) > sessionKeySkew }
 	if !slices.ContainsFunc(created, func(at time.Time) bool { return !isAged(at) }) {
-		at := now.UTC().Truncate(time.Second)
+		at := now.UTC()
 		next[at.Format(sessionKeyName)] = fresh()
-		created = append(created, at)
 	}
 	slices.SortFunc(created, time.Time.Compare)
 	again := sessionKeyAge
@@ -113,12 +112,8 @@ func (s *scope) desiredSessionKeys() *corev1ac.SecretApplyConfiguration {
 	if !forwardsSessions(s.server) {
 		return nil
 	}
-	desired := corev1ac.Secret(sessionKeysName(s.server), s.server.Namespace).
-		WithLabels(labelsOf(s.server)).WithType(v1beta1.SecretTypeSessionKeys)
-	if s.sessionKeys.data != nil {
-		desired.WithData(s.sessionKeys.data)
-	}
-	return desired
+	return corev1ac.Secret(sessionKeysName(s.server), s.server.Namespace).
+		WithLabels(labelsOf(s.server)).WithType(v1beta1.SecretTypeSessionKeys).WithData(s.sessionKeys.data)
 }
 
 // adoptSessionKeys adopts only what has the type of session keys, such as that of an MCPServer that was restored from a

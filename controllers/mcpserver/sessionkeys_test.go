@@ -200,6 +200,8 @@ func TestReadSessionKeys(t *testing.T) {
 		return &corev1.Secret{Data: existing, ObjectMeta: metav1.ObjectMeta{Name: "tools-session-keys", Namespace: "acme",
 			OwnerReferences: []metav1.OwnerReference{{UID: "uid-1", Name: owner, Controller: ptr.To(owner == "tools")}}}}
 	}
+	ownedByAnother := restored.DeepCopy()
+	ownedByAnother.OwnerReferences = []metav1.OwnerReference{{UID: "uid-2", Name: "tools", Controller: ptr.To(true)}}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "tools-session-keys", errors.New("no role"))
 	cases := map[string]struct {
 		// cached is what the cache has of the secret.
@@ -217,6 +219,10 @@ func TestReadSessionKeys(t *testing.T) {
 		"no Secret":          {change: forwarding, fresh: true},
 		"a Secret of a user": {secret: secret("other"), change: forwarding, fresh: true},
 		"restored keys":      {secret: restored, change: forwarding, fresh: true},
+		"restored keys of another by policy": {secret: ownedByAnother, fresh: true, change: func(s *spec) {
+			forwarding(s)
+			s.AdoptionPolicy = v1beta1.AdoptionIfUnowned
+		}},
 		"restored keys by policy": {secret: restored, want: existing, change: func(s *spec) {
 			forwarding(s)
 			s.AdoptionPolicy = v1beta1.AdoptionIfUnowned
@@ -298,7 +304,7 @@ type refusing struct {
 }
 
 func (r refusing) Execute(context.Context, ssa.Decision) (ssa.Result, error) {
-	return ssa.Result{}, r.err
+	return ssa.Result{Action: ssa.ActionCreate}, r.err
 }
 
 func TestMissingPermissionSaysHowToGrantIt(t *testing.T) {
@@ -319,7 +325,8 @@ func TestMissingPermissionSaysHowToGrantIt(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			_, err := permissionHint{refusing{err: c.err}}.Execute(t.Context(), c.decision)
+			result, err := permissionHint{refusing{err: c.err}}.Execute(t.Context(), c.decision)
+			g.Expect(result.Action).To(Equal(ssa.ActionCreate))
 			if !c.hinted {
 				g.Expect(errors.Is(err, c.err)).To(BeTrue())
 				return
@@ -493,4 +500,80 @@ func TestNetworkPolicyLetsPodsReachEachOther(t *testing.T) {
 	desired, err := desiredNetworkPolicy(tools(forwarding), settings)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	NewWithT(t).Expect(desired).To(BeNil(), "no policy restricts the pods of a server without spec.networkPolicy")
+}
+
+func TestSessionKeysRotateAtTheirAgeAndTolerateSkewedClocks(t *testing.T) {
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		age  time.Duration
+		want int
+	}{
+		"just before the age":     {sessionKeyAge - time.Second, 1},
+		"of the age":              {sessionKeyAge, 2},
+		"ahead by the skew":       {-time.Hour, 1},
+		"ahead by more than that": {-time.Hour - time.Second, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := map[string][]byte{now.Add(-c.age).Format(sessionKeyName): bytes.Repeat([]byte("a"), sessionKeyBytes)}
+			NewWithT(t).Expect(rotateSessionKeys(data, now, newSessionKey).data).To(HaveLen(c.want))
+		})
+	}
+}
+
+func TestSecretWithSessionKeysIsDeletedLast(t *testing.T) {
+	g := NewWithT(t)
+	s := &scope{server: tools(forwarding), sessionKeys: keysOfSessions{data: map[string][]byte{"a": []byte("k")}}}
+	g.Expect(sessionKeys.Prune).To(Equal(phases.PruneLast), "pods mount it until they are replaced")
+	g.Expect(sessionKeys.ChildName(s)).To(Equal("tools-session-keys"))
+	g.Expect(sessionKeys.Health(nil)).To(Equal(phases.Done("Secret applied")))
+	g.Expect(sessionKeys.Ready(t.Context(), s, nil).Message()).To(Equal("Secret applied"))
+	desired, err := sessionKeys.Desired(s)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(desired.Data).To(Equal(s.sessionKeys.data))
+}
+
+// A plan asks nothing about session keys that are not configured, because its user may not read Secrets.
+func TestAllQuestionsAboutSessionKeysAreSkippedByAPlanWithoutThem(t *testing.T) {
+	g := NewWithT(t)
+	declared, err := sessionKeys.Declare(clientgoscheme.Scheme)
+	g.Expect(err).NotTo(HaveOccurred())
+	reconcile := phases.Reconcile[*scope]{Scope: &scope{server: tools(stdio), readers: readers{plans: true}}, Owner: tools()}
+	for name, question := range map[string]phases.Question[*scope]{"Next": declared.Next, "Undo": declared.Undo, "Observe": declared.Observe, "Last": declared.Last} {
+		g.Expect(question).NotTo(BeNil(), name)
+		next, err := question(t.Context(), reconcile)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(next).To(Equal(phases.NotConfigured()), name)
+	}
+	_, err = sessionKeys.Declare(runtime.NewScheme())
+	g.Expect(err).To(HaveOccurred(), "Secrets are not in the scheme")
+}
+
+func TestSecretIsNotAppliedBeforeItsKeysAreRead(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "tools-session-keys", errors.New("no role"))
+	for name, c := range map[string]struct {
+		err   error
+		plans bool
+		want  string
+	}{
+		"unavailable":            {errors.New("no answer"), false, "reading Secret acme/tools-session-keys: no answer"},
+		"plan without the right": {forbidden, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			declared, err := sessionKeys.Declare(clientgoscheme.Scheme)
+			g.Expect(err).NotTo(HaveOccurred())
+			s := &scope{server: tools(forwarding), readers: readers{plans: c.plans, references: &references.Reader{}}}
+			if c.plans {
+				s.references.Unreadable = func(error) {}
+			}
+			cluster := &phases.Cluster{Cached: keysReader(nil, c.err)}
+			next, err := declared.Next(t.Context(), phases.Reconcile[*scope]{Scope: s, Owner: s.server, Cluster: cluster})
+			if c.want != "" {
+				g.Expect(err).To(MatchError(c.want))
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(next).To(Equal(phases.Done("not readable for you; assumed to be unchanged")))
+		})
+	}
 }

@@ -18,6 +18,7 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 		WithConditions(phases.ConditionConfigurations(summary.Conditions)...).
 		WithEndpoint(endpointOf(s.server)).
 		WithProbedVersions(probedVersions(s)...).
+		WithServer(serverInfo(s)).
 		WithReplicas(0).
 		WithReadyReplicas(0).
 		WithSelector(labels.Set(selectorOf(s.server)).String())
@@ -29,9 +30,6 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 	}
 	if s.deployment != nil {
 		status.WithReplicas(s.deployment.Status.Replicas).WithReadyReplicas(s.deployment.Status.ReadyReplicas)
-	}
-	if info := serverInfo(s); info != nil {
-		status.WithServer(info)
 	}
 	if contract, _ := s.contract(summary.Now); contract != nil {
 		status.WithContract(contractConfiguration(contract))
@@ -104,8 +102,9 @@ const maxInfo = 128
 // capabilities applies the limits of the schema: 32 names of 64 characters.
 func capabilities(names []string) []string {
 	const maxItems, maxLength = 32, 64
-	kept := make([]string, 0, min(len(names), maxItems))
-	for _, name := range names[:min(len(names), maxItems)] {
+	names = names[:min(len(names), maxItems)]
+	kept := make([]string, 0, len(names))
+	for _, name := range names {
 		kept = append(kept, workload.Cut(name, maxLength))
 	}
 	return kept

@@ -6,6 +6,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
@@ -33,6 +34,10 @@ func TestPhaseOf(t *testing.T) {
 		"a rollout":                     {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1beta1.PhaseProvisioning},
 		"not probed yet":                {serves, phases.Summary{ReadyReason: "ProtocolPending"}, v1beta1.PhaseProvisioning},
 		"an option is turned off":       {serves, phases.Summary{ReadyReason: "Pruning"}, v1beta1.PhaseProvisioning},
+		"a child is applied":            {serves, phases.Summary{ReadyReason: "Progressing"}, v1beta1.PhaseProvisioning},
+		"a child was deleted":           {serves, phases.Summary{ReadyReason: "Recreating"}, v1beta1.PhaseProvisioning},
+		"a contract is not known yet":   {serves, phases.Summary{ReadyReason: "ContractPending"}, v1beta1.PhaseProvisioning},
+		"stalled for a passing reason":  {serves, phases.Summary{Stalled: true, ReadyReason: "Progressing"}, v1beta1.PhaseDegraded},
 		"does not answer":               {serves, phases.Summary{ReadyReason: "ProtocolFailing"}, v1beta1.PhaseDegraded},
 		"a reference is removed":        {serves, phases.Summary{ReadyReason: "DependencyMissing"}, v1beta1.PhaseDegraded},
 		"ready, with a stalled rollout": {serves, phases.Summary{Ready: true, Stalled: true, ReadyReason: "Ready"}, v1beta1.PhaseDegraded},
@@ -94,6 +99,26 @@ status:
 		"an external endpoint": {func(m *v1beta1.MCPServer, _ *scope) {
 			m.Status.ExternalEndpoint, m.Spec.Ingress = "http://old.example.com/mcp", &v1beta1.Ingress{Host: "tools.example.com", Path: "/", TLSSecretName: "x"}
 		}, map[string]string{"status.externalEndpoint": "https://tools.example.com/mcp"}},
+		"the counts of the last server info are kept": {func(m *v1beta1.MCPServer, _ *scope) {
+			m.Status.Server = &v1beta1.MCPServerInfo{Name: "old", Version: "1", ProtocolVersion: "2025-11-25", Tools: 4, Prompts: 5, Resources: 6}
+		}, map[string]string{"status.server": `{name: old, version: "1", protocolVersion: "2025-11-25", tools: 4, prompts: 5, resources: 6}`}},
+		"the resources of the server": {func(_ *v1beta1.MCPServer, s *scope) {
+			s.probed = &prober.Result{Server: &prober.Server{Resources: 3}}
+		}, map[string]string{"status.server": `{name: "", version: "", protocolVersion: "", tools: 0, prompts: 0, resources: 3}`}},
+		"a request to reconcile": {func(m *v1beta1.MCPServer, _ *scope) {
+			m.Annotations = map[string]string{v1beta1.AnnotationReconcileRequest: "now"}
+		}, map[string]string{"status.lastHandledReconcileAt": "now"}},
+		"a contract that waits": {func(m *v1beta1.MCPServer, _ *scope) {
+			pin(&m.Spec)
+			m.Status.PendingContract = &v1beta1.MCPServerPendingContract{Digest: "d2"}
+		}, map[string]string{"status.pendingContract": "{digest: d2}"}},
+		"drifts are kept": {func(m *v1beta1.MCPServer, _ *scope) {
+			m.Spec.DriftHistoryLimit = ptr.To[int32](10)
+			m.Status.Drifts = []v1beta1.Drift{{Time: earlier, Kind: "Deployment", Name: "tools", Action: v1beta1.DriftCorrected}}
+		}, map[string]string{"status.drifts": `[{time: "2026-01-01T00:00:00Z", kind: Deployment, name: tools, action: Corrected}]`}},
+		"no probed versions with probes disabled": {func(m *v1beta1.MCPServer, _ *scope) {
+			m.Status.ProbedVersions, m.Spec.Protocol.Probe = []string{"tools-1"}, v1beta1.ProbeDisabled
+		}, nil},
 		"no server info with probes disabled": {func(m *v1beta1.MCPServer, _ *scope) {
 			m.Status.Server, m.Spec.Protocol.Probe = old, v1beta1.ProbeDisabled
 		}, nil},
@@ -120,4 +145,15 @@ func TestInfoIsBounded(t *testing.T) {
 	}
 	g.Expect(info.Tools).To(HaveValue(BeZero()))
 	g.Expect(info.Prompts).To(HaveValue(BeNumerically(">", 1<<29)))
+}
+
+// The limits are those of the schema.
+func TestCapabilitiesAndCountsAreBounded(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(capabilities(numbered(32, "c%d"))).To(HaveLen(32))
+	g.Expect(capabilities(numbered(33, "c%d"))).To(HaveLen(32))
+	g.Expect(capabilities([]string{strings.Repeat("a", 64), strings.Repeat("b", 65)})).To(
+		HaveExactElements(strings.Repeat("a", 64), And(HaveSuffix("…"), Satisfy(func(s string) bool { return len(s) <= 64 }))))
+	g.Expect(boundedCount(1 << 30)).To(BeEquivalentTo(1 << 30))
+	g.Expect(boundedCount(1<<30 + 1)).To(BeEquivalentTo(1 << 30))
 }

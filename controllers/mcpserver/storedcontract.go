@@ -46,7 +46,6 @@ func KeepContractKeys(cached *corev1.ConfigMap) {
 	owner := metav1.GetControllerOfNoCopy(cached)
 	if owner == nil || cached.Name != owner.Name+v1beta1.ContractSuffix {
 		cached.Data = nil
-		return
 	}
 	for key := range cached.Data {
 		cached.Data[key] = ""
@@ -124,11 +123,7 @@ func (s *scope) desiredStoredContract() *corev1ac.ConfigMapApplyConfiguration {
 	if !observesContract(s.server) || s.storedContract == nil && s.server.Status.Contract == nil && s.server.Status.PendingContract == nil {
 		return nil
 	}
-	desired := corev1ac.ConfigMap(storedContractName(s.server), s.server.Namespace).WithLabels(labelsOf(s.server))
-	if s.storedContract != nil {
-		desired.WithData(s.storedContract)
-	}
-	return desired
+	return corev1ac.ConfigMap(storedContractName(s.server), s.server.Namespace).WithLabels(labelsOf(s.server)).WithData(s.storedContract)
 }
 
 // contractsToStore are the contracts of the status that this reconcile leads to, as far as they are known.

@@ -1,0 +1,631 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+)
+
+// gatewayCluster is a cluster that may serve the Gateway API, and the manager and the controller of a test. It has the
+// MCPServer tools with a route, and the Gateway and the HTTPRoute of that.
+type gatewayCluster struct {
+	ctrl.Manager
+	controller.Controller
+	*WithT
+
+	mapper  meta.RESTMapper
+	objects client.Client
+	http    *http.Client
+	config  *rest.Config
+	// main is the cache of the manager, and built are the others.
+	main  *followedCache
+	built []*followedCache
+	// isDefined is true while the definition of HTTPRoutes exists.
+	isDefined bool
+	// failing are the steps that fail.
+	failing map[string]bool
+	// lists are the times of the lists of HTTPRoutes from the API server.
+	lists []time.Duration
+	began time.Time
+	// started is true while the controller runs; before, its sources wait.
+	started bool
+	sources []source.Source
+	watches int
+	queued  []string
+
+	// mu guards failing and logs.
+	mu   sync.Mutex
+	logs []string
+}
+
+// followedCache is a cache with the objects of the cluster.
+type followedCache struct {
+	cache.Cache // what is not implemented below panics
+
+	cluster   *gatewayCluster
+	options   cache.Options
+	informers map[string]*controllertest.FakeInformer
+	isRunning bool
+	indexes   int
+}
+
+func newGatewayCluster(t *testing.T) *gatewayCluster {
+	t.Helper()
+	c := &gatewayCluster{WithT: NewWithT(t), failing: map[string]bool{}, http: &http.Client{}, config: &rest.Config{}, began: time.Now(), started: true}
+	scheme := runtime.NewScheme()
+	c.Expect(v1beta1.AddToScheme(scheme)).To(Succeed())
+	c.Expect(gatewayv1.Install(scheme)).To(Succeed())
+	with := stored(func(s *spec) {
+		s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{ParentRefs: []v1beta1.MCPServerParentRef{{Name: "public"}}}
+	})
+	without := stored()
+	without.Name = "other"
+	c.objects = fake.NewClientBuilder().WithScheme(scheme).WithObjects(with, without,
+		&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "public"}},
+		&gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "tools"}}).Build()
+	c.mapper = mapperOfKinds("HTTPRoute", "Gateway")
+	c.main = c.cache(cache.Options{})
+	return c
+}
+
+func (c *gatewayCluster) log(_, args string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.logs = append(c.logs, args)
+}
+
+func mapperOfKinds(kinds ...string) meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range kinds {
+		mapper.Add(schema.GroupVersionKind{Group: gatewayv1.GroupName, Version: "v1", Kind: kind}, meta.RESTScopeNamespace)
+	}
+	return mapper
+}
+
+func (c *gatewayCluster) cache(options cache.Options) *followedCache {
+	return &followedCache{cluster: c, options: options, informers: map[string]*controllertest.FakeInformer{}}
+}
+
+// step is the error of a step, if it fails.
+func (c *gatewayCluster) step(format string, values ...any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if step := fmt.Sprintf(format, values...); c.failing[step] {
+		return errors.New(step)
+	}
+	return nil
+}
+
+// heal lets a step succeed.
+func (c *gatewayCluster) heal(step string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failing[step] = false
+}
+
+func (c *gatewayCluster) newCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
+	c.Expect(config).To(BeIdenticalTo(c.config))
+	c.Expect(options.HTTPClient).To(BeIdenticalTo(c.http))
+	c.Expect(options.Scheme).To(BeIdenticalTo(c.GetScheme()))
+	c.Expect(options.Mapper).To(BeIdenticalTo(c.mapper))
+	what := "Gateways"
+	if options.ByObject != nil {
+		what = "definitions"
+	}
+	if err := c.step("build %s", what); err != nil {
+		return nil, err
+	}
+	c.built = append(c.built, c.cache(options))
+	return c.built[len(c.built)-1], nil
+}
+
+func (c *gatewayCluster) GetConfig() *rest.Config              { return c.config }
+func (c *gatewayCluster) GetHTTPClient() *http.Client          { return c.http }
+func (c *gatewayCluster) GetScheme() *runtime.Scheme           { return c.objects.Scheme() }
+func (c *gatewayCluster) GetRESTMapper() meta.RESTMapper       { return c.mapper }
+func (c *gatewayCluster) GetCache() cache.Cache                { return c.main }
+func (c *gatewayCluster) GetFieldIndexer() client.FieldIndexer { return c.main }
+func (c *gatewayCluster) GetClient() client.Client             { return c.reader("read") }
+func (c *gatewayCluster) GetAPIReader() client.Reader          { return c.reader("list") }
+func (c *gatewayCluster) Start(context.Context) error          { panic("not used") }
+func (c *gatewayCluster) GetLogger() logr.Logger               { panic("not used") }
+func (c *gatewayCluster) elapsed() time.Duration               { return time.Since(c.began) }
+
+// reader fails, or notes, what it lists.
+func (c *gatewayCluster) reader(step string) client.Client {
+	inner, ok := c.objects.(client.WithWatch)
+	c.Expect(ok).To(BeTrue())
+	return interceptor.NewClient(inner, interceptor.Funcs{List: func(ctx context.Context, inner client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		if _, isRoute := list.(*gatewayv1.HTTPRouteList); isRoute && step == "list" {
+			c.lists = append(c.lists, c.elapsed())
+		}
+		if err := c.step("%s %T", step, list); err != nil {
+			return err
+		}
+		return inner.List(ctx, list, options...)
+	}})
+}
+
+// Watch implements [controller.Controller].
+func (c *gatewayCluster) Watch(added source.Source) error {
+	c.watches++
+	if err := c.step("watch %d", c.watches); err != nil {
+		return err
+	}
+	c.sources = append(c.sources, added)
+	if c.started {
+		return added.Start(context.Background(), queueOf{cluster: c})
+	}
+	return nil
+}
+
+// queueOf notes what is added to it.
+type queueOf struct {
+	requestQueue
+
+	cluster *gatewayCluster
+}
+
+func (q queueOf) Add(request reconcile.Request) {
+	q.cluster.queued = append(q.cluster.queued, request.String())
+}
+
+func kindIn(object client.Object) string {
+	if kind := object.GetObjectKind().GroupVersionKind(); !kind.Empty() {
+		return kind.String()
+	}
+	return fmt.Sprintf("%T", object)
+}
+
+func (f *followedCache) GetInformer(_ context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	kind := kindIn(object)
+	if err := f.cluster.step("informer of %s", kind); err != nil {
+		return nil, err
+	}
+	if f.informers[kind] == nil {
+		f.informers[kind] = controllertest.NewFakeInformer(controllertest.Synced)
+	}
+	return failingInformer{f.informers[kind], f.cluster}, nil
+}
+
+// failingInformer may refuse handlers.
+type failingInformer struct {
+	*controllertest.FakeInformer
+
+	cluster *gatewayCluster
+}
+
+func (i failingInformer) AddEventHandler(added toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	if err := i.cluster.step("handler"); err != nil {
+		return nil, err
+	}
+	return i.FakeInformer.AddEventHandler(added)
+}
+
+func (f *followedCache) RemoveInformer(_ context.Context, object client.Object) error {
+	if err := f.cluster.step("remove"); err != nil {
+		return err
+	}
+	delete(f.informers, kindIn(object))
+	f.indexes = 0
+	return nil
+}
+
+func (f *followedCache) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
+	if f.indexes++; f.indexes > 1 {
+		return errors.New("the index exists")
+	}
+	return f.cluster.step("index")
+}
+
+func (f *followedCache) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if kindIn(into) != "apiextensions.k8s.io/v1, Kind=CustomResourceDefinition" {
+		return f.cluster.objects.Get(ctx, key, into, options...)
+	}
+	if !f.cluster.isDefined || key.Name != "httproutes.gateway.networking.k8s.io" {
+		return errors.New("no such definition")
+	}
+	return nil
+}
+
+func (f *followedCache) WaitForCacheSync(context.Context) bool { return !f.cluster.failing["sync"] }
+
+func (f *followedCache) Start(ctx context.Context) error {
+	f.isRunning = true
+	defer func() { f.isRunning = false }()
+	if err := f.cluster.step("start"); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// follow runs a test in a bubble with the Gateway API that a manager follows, which is served and defined at the start or
+// not.
+func follow(t *testing.T, isServed, isDefined bool, test func(c *gatewayCluster, g *gatewayAPI), failing ...string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := newGatewayCluster(t)
+		c.isDefined = isDefined
+		if !isServed {
+			c.mapper = mapperOfKinds()
+		}
+		g, err := newGatewayAPI(c, c.newCache)
+		c.Expect(err).NotTo(HaveOccurred())
+		watch := phases.ChildWatch{Object: &gatewayv1.HTTPRoute{}, Handler: &handler.EnqueueRequestForObject{}}
+		c.Expect(g.watchChild(c, watch)).To(BeTrue())
+		synctest.Wait()
+		for _, step := range failing {
+			c.failing[step] = true
+		}
+		ctx, stop := context.WithCancel(log.IntoContext(t.Context(), funcr.New(c.log, funcr.Options{})))
+		ended := make(chan error, 1)
+		go func() { ended <- g.Start(ctx) }()
+		synctest.Wait()
+		test(c, g)
+		logs := len(c.logs)
+		stop()
+		c.Expect(<-ended).To(Succeed())
+		synctest.Wait()
+		c.Expect(c.logs).To(HaveLen(logs), "a manager that stops is no error")
+		for i, built := range c.built {
+			c.Expect(built.isRunning).To(BeFalse(), "cache %d", i)
+		}
+	})
+}
+
+// definitions is the informer of the definition of HTTPRoutes.
+func (c *gatewayCluster) definitions() *controllertest.FakeInformer {
+	for _, built := range c.built {
+		if built.options.ByObject != nil {
+			return built.informers["apiextensions.k8s.io/v1, Kind=CustomResourceDefinition"]
+		}
+	}
+	return nil
+}
+
+// expectServed expects that the API is watched, with one running cache of Gateways, or that nothing is.
+func (c *gatewayCluster) expectServed(g *gatewayAPI, served bool) {
+	c.Expect(g.isServed()).To(Equal(served))
+	c.Expect(g.gateway("acme", "public") != nil).To(Equal(served))
+	c.Expect(g.route("acme", "tools") != nil).To(Equal(served))
+	running := 0
+	for _, built := range c.built {
+		if built.options.ByObject == nil && built.isRunning {
+			running++
+		}
+	}
+	c.Expect(running == 1).To(Equal(served), "%d caches of Gateways run", running)
+	c.Expect(c.main.informers).To(HaveLen(running), "the informer of HTTPRoutes")
+}
+
+func TestGatewayAPIThatIsServedAtTheStartIsWatched(t *testing.T) {
+	follow(t, true, true, func(c *gatewayCluster, g *gatewayAPI) {
+		c.expectServed(g, true)
+		c.Expect(g.isWatched()).To(BeTrue())
+		c.Expect(g.NeedLeaderElection()).To(BeFalse(), "standby replicas have full caches")
+		c.Expect(c.built).To(HaveLen(2), "nothing starts again")
+		c.Expect(c.logs).To(BeEmpty())
+
+		gateway, route := g.gateway("acme", "public"), g.route("acme", "tools")
+		c.Expect(gateway.Name).To(Equal("public"))
+		c.Expect(route.Name).To(Equal("tools"))
+		c.Expect(g.gateway("acme", "other")).To(BeNil())
+		c.Expect(g.route("acme", "other")).To(BeNil())
+
+		c.built[0].informers["*v1.Gateway"].Add(gateway)
+		c.Expect(c.queued).To(ConsistOf("acme/tools"), "a Gateway enqueues the MCPServers that refer to it")
+		c.main.informers["*v1.HTTPRoute"].Add(&gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "another"}})
+		c.Expect(c.queued).To(ConsistOf("acme/tools", "acme/another"))
+	})
+}
+
+func TestGatewayAPIIsFollowedWhileItIsInstalledAndRemoved(t *testing.T) {
+	follow(t, false, false, func(c *gatewayCluster, g *gatewayAPI) {
+		c.expectServed(g, false)
+		definition := &metav1.PartialObjectMetadata{}
+		for name, event := range map[string]func(){
+			"added":   func() { c.definitions().Add(definition) },
+			"updated": func() { c.definitions().Update(definition, definition) },
+			"deleted": func() { c.definitions().Delete(definition) },
+		} {
+			for _, installed := range []bool{true, false} {
+				c.isDefined, c.queued = installed, nil
+				event()
+				synctest.Wait()
+				c.expectServed(g, installed)
+				c.Expect(c.queued).To(ConsistOf("acme/tools"), "%s: MCPServers with a route are reconciled", name)
+				event()
+				synctest.Wait()
+				c.Expect(c.queued).To(HaveLen(1), "nothing changes")
+			}
+		}
+		c.Expect(c.logs).To(HaveLen(6), "each change is logged")
+		c.Expect(c.logs).NotTo(ContainElement(ContainSubstring("error")))
+	})
+}
+
+func TestOnlyTheDefinitionOfHTTPRoutesIsWatched(t *testing.T) {
+	follow(t, false, false, func(c *gatewayCluster, _ *gatewayAPI) {
+		c.Expect(c.built).To(HaveLen(1))
+		for object, by := range c.built[0].options.ByObject {
+			c.Expect(kindIn(object)).To(Equal("apiextensions.k8s.io/v1, Kind=CustomResourceDefinition"))
+			c.Expect(by.Field.String()).To(Equal("metadata.name=httproutes.gateway.networking.k8s.io"))
+		}
+	})
+}
+
+func TestGatewayAPIThatIsDefinedAndNotServedYetIsRetried(t *testing.T) {
+	for _, step := range []string{
+		"list *v1.HTTPRouteList", "list *v1.GatewayList", "remove", "index", "informer of *v1.HTTPRoute", "build Gateways",
+		"informer of *v1.Gateway", "watch 2", "watch 3",
+	} {
+		t.Run(step, func(t *testing.T) {
+			follow(t, false, true, func(c *gatewayCluster, g *gatewayAPI) {
+				c.Expect(g.isServed()).To(BeFalse())
+				for _, built := range c.built[1:] {
+					c.Expect(built.isRunning).To(BeFalse(), "what was started is stopped")
+				}
+				c.heal(step)
+				<-time.After(250 * time.Millisecond)
+				synctest.Wait()
+				c.expectServed(g, true)
+			}, step)
+		})
+	}
+}
+
+func TestRetriesOfTheGatewayAPIBackOffUntilItChanges(t *testing.T) {
+	follow(t, false, false, func(c *gatewayCluster, g *gatewayAPI) {
+		c.isDefined, c.began = true, time.Now()
+		c.definitions().Add(&metav1.PartialObjectMetadata{})
+		<-time.After(time.Hour)
+		synctest.Wait()
+		c.Expect(c.lists[:4]).To(Equal([]time.Duration{0, 250 * time.Millisecond, 750 * time.Millisecond, 1750 * time.Millisecond}))
+		last := len(c.lists) - 1
+		c.Expect(c.lists[last] - c.lists[last-1]).To(Equal(5 * time.Minute))
+
+		c.lists, c.began = nil, time.Now()
+		c.definitions().Update(&metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadata{})
+		<-time.After(time.Second)
+		synctest.Wait()
+		c.Expect(c.lists[:3]).To(Equal([]time.Duration{0, 250 * time.Millisecond, 750 * time.Millisecond}))
+		c.expectServed(g, false)
+	}, "list *v1.HTTPRouteList")
+}
+
+func TestControllerThatHasNotStartedIsNotEnqueued(t *testing.T) {
+	follow(t, true, true, func(c *gatewayCluster, g *gatewayAPI) {
+		g.queue.Store(nil)
+		c.isDefined = false
+		c.definitions().Delete(&metav1.PartialObjectMetadata{})
+		synctest.Wait()
+		c.expectServed(g, false)
+		c.Expect(c.queued).To(BeEmpty(), "it reconciles all objects when it starts")
+	})
+}
+
+func TestErrorsOfTheWatchesOfTheGatewayAPIAreLogged(t *testing.T) {
+	const remove, list = "Failed to stop the watch of HTTPRoutes", "Failed to list MCPServers with an HTTPRoute"
+	follow(t, true, true, func(c *gatewayCluster, g *gatewayAPI) {
+		c.isDefined = false
+		c.definitions().Delete(&metav1.PartialObjectMetadata{})
+		synctest.Wait()
+		c.Expect(g.isServed()).To(BeFalse())
+		c.Expect(c.logs).To(ContainElements(ContainSubstring(remove), ContainSubstring(list)))
+	}, "remove", "read *v1beta1.MCPServerList")
+	follow(t, true, true, func(c *gatewayCluster, _ *gatewayAPI) {
+		c.Expect(c.logs).To(ConsistOf(
+			ContainSubstring("Failed to watch Gateways"), ContainSubstring("Failed to watch the CustomResourceDefinition of HTTPRoutes")))
+	}, "start")
+}
+
+func TestCacheThatDoesNotSyncEndsTheWatchOfTheGatewayAPI(t *testing.T) {
+	follow(t, false, false, func(c *gatewayCluster, g *gatewayAPI) {
+		c.isDefined = true
+		c.definitions().Add(&metav1.PartialObjectMetadata{})
+		synctest.Wait()
+		c.expectServed(g, false)
+	}, "sync")
+}
+
+func TestWatchOfTheGatewayAPIThatCannotStartIsAnError(t *testing.T) {
+	const watching = "watching CustomResourceDefinitions: "
+	for step, want := range map[string]string{
+		"build definitions": "building the cache of CustomResourceDefinitions: build definitions",
+		"informer of apiextensions.k8s.io/v1, Kind=CustomResourceDefinition": watching + "informer of apiextensions.k8s.io/v1, Kind=CustomResourceDefinition",
+		"handler": watching + "handler",
+	} {
+		c := newGatewayCluster(t)
+		c.mapper = mapperOfKinds()
+		g, err := newGatewayAPI(c, c.newCache)
+		c.Expect(err).NotTo(HaveOccurred())
+		c.failing[step] = true
+		c.Expect(g.Start(t.Context())).To(MatchError(want))
+	}
+}
+
+// failingMapper cannot tell which kinds are served.
+type failingMapper struct{ meta.RESTMapper }
+
+func (failingMapper) RESTMapping(schema.GroupKind, ...string) (*meta.RESTMapping, error) {
+	return nil, errors.New("no answer")
+}
+
+func TestGatewayAPIIsDetected(t *testing.T) {
+	for name, test := range map[string]struct {
+		mapper   meta.RESTMapper
+		failing  string
+		isServed bool
+		err      string
+	}{
+		"both kinds":          {mapper: mapperOfKinds("HTTPRoute", "Gateway"), isServed: true},
+		"only HTTPRoutes":     {mapper: mapperOfKinds("HTTPRoute")},
+		"only Gateways":       {mapper: mapperOfKinds("Gateway")},
+		"no answer":           {mapper: failingMapper{}, err: "checking whether the API server serves HTTPRoute: no answer"},
+		"a cache that failed": {mapper: mapperOfKinds("HTTPRoute", "Gateway"), failing: "build Gateways", err: "building the cache of Gateways: build Gateways"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newGatewayCluster(t)
+			c.mapper, c.failing[test.failing] = test.mapper, true
+			g, err := newGatewayAPI(c, c.newCache)
+			if test.err != "" {
+				c.Expect(err).To(MatchError(test.err))
+				return
+			}
+			c.Expect(err).NotTo(HaveOccurred())
+			c.Expect(g.isServed()).To(Equal(test.isServed))
+		})
+	}
+}
+
+func TestWatchesOfTheGatewayAPIAtTheStart(t *testing.T) {
+	for name, test := range map[string]struct {
+		object  client.Object
+		served  bool
+		failing string
+		isTaken bool
+		watches int
+		indexes int
+		err     string
+	}{
+		"another kind":               {object: &gatewayv1.Gateway{}, served: true},
+		"served":                     {object: &gatewayv1.HTTPRoute{}, served: true, isTaken: true, watches: 3, indexes: 1},
+		"not served":                 {object: &gatewayv1.HTTPRoute{}, isTaken: true, watches: 1},
+		"the source is refused":      {object: &gatewayv1.HTTPRoute{}, served: true, failing: "watch 1", isTaken: true, err: "watch 1"},
+		"the index is refused":       {object: &gatewayv1.HTTPRoute{}, served: true, failing: "index", isTaken: true, watches: 1, indexes: 1, err: "indexing HTTPRoutes: "},
+		"the HTTPRoutes are refused": {object: &gatewayv1.HTTPRoute{}, served: true, failing: "watch 2", isTaken: true, watches: 1, indexes: 1, err: "watch 2"},
+		"the Gateways are refused":   {object: &gatewayv1.HTTPRoute{}, served: true, failing: "watch 3", isTaken: true, watches: 2, indexes: 1, err: "watch 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newGatewayCluster(t)
+			c.started = false
+			if !test.served {
+				c.mapper = mapperOfKinds()
+			}
+			g, err := newGatewayAPI(c, c.newCache)
+			c.Expect(err).NotTo(HaveOccurred())
+			c.failing[test.failing] = true
+			isTaken, err := g.watchChild(c, phases.ChildWatch{Object: test.object, Handler: &handler.EnqueueRequestForObject{}})
+			c.Expect(isTaken).To(Equal(test.isTaken))
+			c.Expect(c.sources).To(HaveLen(test.watches))
+			c.Expect(c.main.indexes).To(Equal(test.indexes))
+			if test.err == "" {
+				c.Expect(err).NotTo(HaveOccurred())
+			} else {
+				c.Expect(err).To(MatchError(ContainSubstring(test.err)))
+			}
+		})
+	}
+}
+
+func TestGatewaysEnqueueServersThatReferToThem(t *testing.T) {
+	gateway := func(namespace, name string) client.Object {
+		return &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	for name, test := range map[string]struct {
+		parents []v1beta1.MCPServerParentRef
+		gateway client.Object
+		want    bool
+	}{
+		"its Gateway":                    {[]v1beta1.MCPServerParentRef{{Name: "public"}}, gateway("acme", "public"), true},
+		"the second of its Gateways":     {[]v1beta1.MCPServerParentRef{{Name: "public"}, {Name: "b", Namespace: "infra"}}, gateway("infra", "b"), true},
+		"another Gateway":                {[]v1beta1.MCPServerParentRef{{Name: "public"}}, gateway("acme", "private"), false},
+		"a Gateway of another namespace": {[]v1beta1.MCPServerParentRef{{Name: "public"}}, gateway("infra", "public"), false},
+		"a route without Gateways":       {nil, gateway("acme", "public"), false},
+		"any Gateway":                    {nil, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newGatewayCluster(t)
+			var server v1beta1.MCPServer
+			c.Expect(c.objects.Get(t.Context(), client.ObjectKey{Namespace: "acme", Name: "tools"}, &server)).To(Succeed())
+			server.Spec.HTTPRoute.ParentRefs = test.parents
+			c.Expect(c.objects.Update(t.Context(), &server)).To(Succeed())
+			requests := (&gatewayAPI{mgr: c}).serversWithRoute(t.Context(), test.gateway)
+			if test.want {
+				c.Expect(requests).To(HaveExactElements(HaveField("NamespacedName", client.ObjectKeyFromObject(&server))))
+			} else {
+				c.Expect(requests).To(BeEmpty())
+			}
+		})
+	}
+}
+
+// optionsReader notes whether reads wait for writes.
+type optionsReader struct{ waits bool }
+
+func (r *optionsReader) Get(_ context.Context, _ client.ObjectKey, _ client.Object, options ...client.GetOption) error {
+	r.waits = !(&client.GetOptions{}).ApplyOptions(options).DisableReadYourWritesConsistency
+	return errors.New("read")
+}
+
+func (r *optionsReader) List(_ context.Context, _ client.ObjectList, options ...client.ListOption) error {
+	r.waits = !(&client.ListOptions{}).ApplyOptions(options).DisableReadYourWritesConsistency
+	return errors.New("read")
+}
+
+func TestHTTPRoutesAreReadOnlyWhileTheyAreServed(t *testing.T) {
+	const missing = `no matches for kind "HTTPRoute" in version "gateway.networking.k8s.io/v1"`
+	for name, test := range map[string]struct {
+		object  client.Object
+		list    client.ObjectList
+		served  bool
+		want    string
+		isWaits bool
+	}{
+		"HTTPRoutes":                  {&gatewayv1.HTTPRoute{}, &gatewayv1.HTTPRouteList{}, true, "read", false},
+		"HTTPRoutes, not served":      {&gatewayv1.HTTPRoute{}, &gatewayv1.HTTPRouteList{}, false, missing, false},
+		"other objects":               {&v1beta1.MCPServer{}, &v1beta1.MCPServerList{}, true, "read", true},
+		"other objects, without them": {&v1beta1.MCPServer{}, &v1beta1.MCPServerList{}, false, "read", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			inner := &optionsReader{}
+			reader := routeReader{inner, staticGatewayAPI(test.served)}
+			g.Expect(reader.Get(t.Context(), client.ObjectKey{}, test.object)).To(MatchError(test.want))
+			g.Expect(inner.waits).To(Equal(test.isWaits))
+			inner.waits = false
+			err := reader.List(t.Context(), test.list)
+			g.Expect(err).To(MatchError(test.want))
+			g.Expect(inner.waits).To(Equal(test.isWaits))
+			g.Expect(meta.IsNoMatchError(err)).To(Equal(test.want == missing))
+		})
+	}
+}
+
+func TestStaticGatewayAPIIsNotWatched(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(staticGatewayAPI(true).isServed()).To(BeTrue())
+	g.Expect(staticGatewayAPI(false).isServed()).To(BeFalse())
+	g.Expect(staticGatewayAPI(true).isWatched()).To(BeFalse())
+}

@@ -1,0 +1,127 @@
+package mcpserver
+
+import (
+	"errors"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayconfigurations "sigs.k8s.io/gateway-api/applyconfiguration"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
+	"github.com/fixpoint-dev/fixpoint/internal/prober"
+	"github.com/fixpoint-dev/fixpoint/internal/setup"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
+)
+
+// mappedServer is an API server that tells which kinds it serves.
+type mappedServer struct {
+	*ssatest.Server
+
+	mapper meta.RESTMapper
+}
+
+func (m mappedServer) RESTMapper() meta.RESTMapper { return m.mapper }
+
+// planning is what a plan of the MCPServer tools goes by. The Secret s is refused with an error, if there is one.
+func planning(t *testing.T, mapper meta.RESTMapper, refused error, objects ...client.Object) setup.Planning {
+	t.Helper()
+	g := NewWithT(t)
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, gatewayv1.Install, v1beta1.AddToScheme} {
+		g.Expect(add(scheme)).To(Succeed())
+	}
+	server := ssatest.NewServer(scheme, ssatest.Options{
+		TypeConverters: []func(*runtime.Scheme) managedfields.TypeConverter{applyconfiguration.NewTypeConverter, gatewayconfigurations.NewTypeConverter},
+		Intercept: func(call ssatest.Call) error {
+			if call.Key.Name == "s" && !call.Done && call.Verb == "get" {
+				return refused
+			}
+			return nil
+		}})
+	for _, object := range objects {
+		g.Expect(server.Create(t.Context(), object)).To(Succeed())
+	}
+	return setup.Planning{API: mappedServer{server, mapper}, Reader: server.Cache()}
+}
+
+func TestPlanOfAServer(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "s", errors.New("no role"))
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "s"}, Data: map[string][]byte{"k": []byte("v")}}
+	for name, c := range map[string]struct {
+		change     func(*spec)
+		namespace  string
+		refused    error
+		unreadable bool
+		want       string
+	}{
+		"a Secret":                       {change: secretEnv, want: "all referenced objects exist"},
+		"the key of hashes":              {change: secretEnv, namespace: "system", want: "create Secret system/hash-key.fixpoint.dev"},
+		"a Secret that is not readable":  {change: secretEnv, refused: forbidden, unreadable: true, want: "not readable for you; assumed to be unchanged"},
+		"a Secret that must be readable": {change: secretEnv, refused: forbidden, want: "no role"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server := stored(c.change)
+			p := planning(t, mapperOfKinds(), c.refused, server, secret.DeepCopy())
+			if c.unreadable {
+				p.Unreadable = func(error) {}
+			}
+			engine, err := NewPlanner(p, Options{Settings: Settings{BridgeImage: settings.BridgeImage, ManagerNamespace: c.namespace}})
+			g.Expect(err).NotTo(HaveOccurred())
+			index, ok := p.API.(mappedServer)
+			g.Expect(ok).To(BeTrue())
+			g.Expect(engine.Index(index)).To(Succeed())
+			plan, err := engine.Plan(t.Context(), server)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(plan.String()).To(ContainSubstring(c.want))
+		})
+	}
+}
+
+func TestPlanReadsAsTheUserDoes(t *testing.T) {
+	for name, mapper := range map[string]meta.RESTMapper{"served": mapperOfKinds("HTTPRoute"), "not served": mapperOfKinds()} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			p := planning(t, mapper, nil)
+			p.Unreadable = func(error) {}
+			r, err := planReaders(p, Options{Settings: Settings{ManagerNamespace: "system"}})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(r.plans).To(BeTrue())
+			g.Expect(r.gateways).To(Equal(staticGatewayAPI(name == "served")))
+			for _, reader := range []client.Reader{r.references.Metadata, r.references.Data, r.keys.metadata, r.keys.data, r.pods.uncached, r.hashKey.Reader} {
+				g.Expect(reader).To(BeIdenticalTo(p.Reader))
+			}
+			g.Expect(r.references.Unreadable).NotTo(BeNil())
+			g.Expect(r.hashKey.Namespace).To(Equal("system"))
+			r, err = planReaders(p, Options{})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(r.hashKey).To(BeNil(), "the namespace of the manager is not known")
+		})
+	}
+}
+
+func TestPlannerNeedsToKnowWhatTheClusterServes(t *testing.T) {
+	g := NewWithT(t)
+	_, err := NewPlanner(planning(t, failingMapper{}, nil), Options{})
+	g.Expect(err).To(MatchError("checking whether the API server serves HTTPRoute: no answer"))
+	_, err = NewPlanner(setup.Planning{}, Options{})
+	g.Expect(err).To(MatchError(ContainSubstring("building the applier of plans: ")))
+}
+
+func TestPlanHasNoResultsOfProbes(t *testing.T) {
+	g := NewWithT(t)
+	result, ok := noProber{}.Result(client.ObjectKey{})
+	g.Expect(ok).To(BeTrue())
+	g.Expect(result.State).To(Equal(prober.Unknown))
+}
