@@ -334,6 +334,10 @@ image: ## Build the image in bin/image, without a container engine: an OCI layou
 .PHONY: release
 release: $(GOVULNCHECK) ## Write everything that a release holds to dist/release/VERSION, from a clean commit. See docs/releasing.md.
 	@GOVULNCHECK="$(GOVULNCHECK)" hack/vulncheck.sh --strict
+	@$(MAKE) --no-print-directory reproduce
+
+.PHONY: reproduce
+reproduce: ## Build the release VERSION again from its tag, also once vulnerabilities in it are known. See docs/releasing.md.
 	@cd hack/image && $(GO) run . release -source ../.. -out $(CURDIR)/dist/release -version "$(VERSION)"
 
 .PHONY: sign
@@ -364,7 +368,9 @@ deploy: $(KUSTOMIZE) ## Deploy CRDs, roles and the manager (IMG=...) to the curr
 undeploy: $(KUSTOMIZE) ## Remove everything that deploy created; asks first.
 	@KUBECTL="$(KUBECTL)" hack/context.sh ask "Removing every object of Fixpoint's kinds, then the manager and the CRDs, from"
 	# The objects first: only a running manager removes their finalizers.
-	for crd in $$($(KUBECTL) get crd -o name | sed -n 's#.*/\(.*\.fixpoint\.dev\)$$#\1#p'); do \
+	# A failure to list the CRDs stops the assignment, but not a loop over the output.
+	crds=$$($(KUBECTL) get crd -o name | sed -n 's#.*/\(.*\.fixpoint\.dev\)$$#\1#p'); \
+	for crd in $$crds; do \
 		$(KUBECTL) delete "$$crd" --all --all-namespaces; \
 	done
 	$(KUSTOMIZE) build config/default | $(KUBECTL) delete --ignore-not-found -f -

@@ -133,6 +133,29 @@ func programFiles(bin string) []file {
 	return files
 }
 
+// moduleSettings are where the go command finds modules and compiled packages. What it builds does not depend on them.
+var moduleSettings = []string{
+	"GOAUTH", "GOCACHE", "GOINSECURE", "GOMODCACHE", "GONOPROXY", "GONOSUMDB", "GOPRIVATE", "GOPROXY", "GOSUMDB", "GOTOOLCHAIN", "GOVCS",
+}
+
+// buildEnvironment has the settings of this machine that only say where the go command finds things, and fixed ones
+// otherwise: GOENV=off leaves out those of `go env -w`, which an empty variable does not override.
+func buildEnvironment(ctx context.Context, platform v1.Platform) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "go", append([]string{"env"}, moduleSettings...)...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking go env: %w", err)
+	}
+	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return slices.Contains([]string{"GOEXPERIMENT", "GODEBUG", "PWD"}, name)
+	})
+	for i, value := range strings.SplitN(string(out), "\n", len(moduleSettings)) {
+		env = append(env, moduleSettings[i]+"="+strings.TrimSpace(value))
+	}
+	return append(env, "GOENV=off", "GOFLAGS=-mod=readonly", "GOWORK=off", "CGO_ENABLED=0", "GOOS="+platform.OS, "GOARCH="+platform.Architecture,
+		"GOAMD64=v1", "GOARM64=v8.0", "GOFIPS140=off"), nil
+}
+
 // compile builds the programs reproducibly in any environment: no paths of this
 // machine, no dynamic linking, and nothing of the repository but the stamp.
 func compile(ctx context.Context, source, bin string, platform v1.Platform, s stamp, programs []string) error {
@@ -145,10 +168,11 @@ func compile(ctx context.Context, source, bin string, platform v1.Platform, s st
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = source
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		return slices.Contains([]string{"GOFLAGS", "GOEXPERIMENT", "GODEBUG", "GOAMD64", "GOARM64", "PWD"}, name)
-	}), "GOFLAGS=-mod=readonly", "GOWORK=off", "CGO_ENABLED=0", "GOOS="+platform.OS, "GOARCH="+platform.Architecture)
+	env, err := buildEnvironment(ctx, platform)
+	if err != nil {
+		return err
+	}
+	cmd.Env = env
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building for %s: %w\n%s", platform.String(), err, out)
 	}

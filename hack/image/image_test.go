@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -318,6 +319,32 @@ func TestInvalidCommandLinesAreRejectedWithARemedy(t *testing.T) {
 			g := NewWithT(t)
 			g.Expect(run(t.Context(), c.args, io.Discard, io.Discard)).To(MatchError(ContainSubstring(c.want)))
 		})
+	}
+}
+
+// TestSettingsOfGoEnvDoNotChangePrograms compiles a program where `go env -w` has set what changes programs.
+func TestSettingsOfGoEnvDoNotChangePrograms(t *testing.T) {
+	g := NewWithT(t)
+	source, settings := t.TempDir(), t.TempDir()
+	write(g, source, "go.mod", "module example.test/program\n\ngo 1.26\n")
+	write(g, source, "cmd/program/main.go", "package main\n\nfunc main() {}\n")
+	write(g, settings, "env", "GOAMD64=v3\nGOARM64=v9.0\nGOEXPERIMENT=nogreenteagc\nGOFIPS140=latest\nGOFLAGS=-tags=another\n")
+	t.Setenv("GOENV", filepath.Join(settings, "env"))
+	t.Setenv("GOFLAGS", "")
+	for architecture, want := range map[string]debug.BuildSetting{
+		"amd64": {Key: "GOAMD64", Value: "v1"},
+		"arm64": {Key: "GOARM64", Value: "v8.0"},
+	} {
+		bin := t.TempDir()
+
+		g.Expect(compile(t.Context(), source, bin, v1.Platform{OS: "linux", Architecture: architecture}, stamp{}, []string{"program"})).To(Succeed())
+
+		info, err := buildinfo.ReadFile(filepath.Join(bin, "program"))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(info.Settings).To(ContainElement(want))
+		for _, name := range []string{"GOEXPERIMENT", "GOFIPS140", "DefaultGODEBUG", "-tags"} {
+			g.Expect(info.Settings).NotTo(ContainElement(HaveField("Key", name)))
+		}
 	}
 }
 

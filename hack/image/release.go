@@ -59,6 +59,15 @@ func runRelease(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return fmt.Errorf("creating a folder to build in: %w", err)
 	}
 	defer os.RemoveAll(unfinished)
+	committed, err := os.MkdirTemp("", "fixpoint-commit-")
+	if err != nil {
+		return fmt.Errorf("creating a folder for the commit: %w", err)
+	}
+	defer os.RemoveAll(committed)
+	if err := r.checkOut(ctx, committed); err != nil {
+		return err
+	}
+	r.source = committed
 	if err := r.write(ctx, unfinished, changes); err != nil {
 		return err
 	}
@@ -85,7 +94,7 @@ func (r release) check(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	changed, err := r.git(ctx, "status", "--porcelain")
+	changed, err := r.git(ctx, "status", "--porcelain", "--untracked-files=all")
 	if err != nil {
 		return "", err
 	}
@@ -103,7 +112,40 @@ func (r release) check(ctx context.Context) (string, error) {
 	if changes == "" {
 		problems = append(problems, fmt.Errorf("CHANGELOG.md has no section [%s], or an empty one: rename [Unreleased]", r.number()))
 	}
-	return changes, errors.Join(problems...)
+	return changes, errors.Join(append(problems, r.checkTag("charts/fixpoint/Chart.yaml", appVersion), r.checkTag("config/manager/kustomization.yaml", newTag))...)
+}
+
+// checkTag returns an error if the line of the file that names the tag of the image does not end with the version:
+// installations from the tag would use the image of another release.
+func (r release) checkTag(file string, line *regexp.Regexp) error {
+	content, err := os.ReadFile(filepath.Join(r.source, filepath.FromSlash(file)))
+	if err != nil {
+		return fmt.Errorf("reading the tag of the image: %w", err)
+	}
+	if found := string(bytes.TrimSpace(line.Find(content))); !strings.HasSuffix(found, ": "+r.version) {
+		return fmt.Errorf("%s has %q: set %s, run 'make generate' and commit", file, found, r.version)
+	}
+	return nil
+}
+
+// newTag is the line with the tag of the manager's image in its kustomization.
+var newTag = regexp.MustCompile(`(?m)^ +newTag: .*$`)
+
+// checkOut clones the commit into the folder to, so that no file that git ignores gets into the release.
+func (r release) checkOut(ctx context.Context, to string) error {
+	source, err := filepath.Abs(r.source)
+	if err != nil {
+		return fmt.Errorf("locating the sources: %w", err)
+	}
+	clone := exec.CommandContext(ctx, "git", "clone", "--quiet", "--shared", source, to)
+	if out, err := clone.CombinedOutput(); err != nil {
+		return fmt.Errorf("cloning %s: %w\n%s", r.source, err, out)
+	}
+	checkOut := exec.CommandContext(ctx, "git", "-C", to, "checkout", "--quiet", "--detach", r.stamp.commit)
+	if out, err := checkOut.CombinedOutput(); err != nil {
+		return fmt.Errorf("checking out %s: %w\n%s", r.stamp.commit, err, out)
+	}
+	return nil
 }
 
 func (r release) git(ctx context.Context, args ...string) (string, error) {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -22,6 +23,12 @@ import (
 	spdxjson "github.com/spdx/tools-golang/json"
 	"google.golang.org/protobuf/encoding/protojson"
 	"sigs.k8s.io/yaml"
+)
+
+// The files with the version of the image, besides the changelog.
+const (
+	chartFile         = "charts/fixpoint/Chart.yaml"
+	kustomizationFile = "config/manager/kustomization.yaml"
 )
 
 const testChangelog = `# Changelog
@@ -69,6 +76,14 @@ func checkout(t *testing.T) string {
 		g.Expect(os.WriteFile(to, content, info.Mode().Perm())).To(Succeed())
 	}
 	g.Expect(os.WriteFile(filepath.Join(root, "CHANGELOG.md"), []byte(testChangelog), 0o600)).To(Succeed())
+	for name, line := range map[string]*regexp.Regexp{chartFile: appVersion, kustomizationFile: newTag} {
+		path := filepath.Join(root, name)
+		content := line.ReplaceAllFunc(read(g, path), func(line []byte) []byte {
+			name, _, _ := strings.Cut(string(line), ": ")
+			return []byte(name + ": v9.8.7")
+		})
+		g.Expect(os.WriteFile(path, content, 0o600)).To(Succeed())
+	}
 	git(t, root, "init", "-q", "-b", "main")
 	git(t, root, "add", "-A")
 	git(t, root, "commit", "-q", "-m", "sources")
@@ -143,6 +158,10 @@ func TestReleaseHoldsEverythingAndIsReproducible(t *testing.T) {
 	second := t.TempDir()
 	git(t, first, "clone", "-q", ".", second)
 	git(t, second, "tag", "v9.8.7")
+	write(g, second, ".git/info/exclude", "ignored*\n")
+	for _, name := range []string{"charts/fixpoint/templates/ignored.yaml", "cmd/manager/ignored.go", "internal/console/web/dist/ignored.js"} {
+		write(g, second, name, "ignored")
+	}
 	for name, value := range map[string]string{"TZ": "Asia/Tokyo", "GOFLAGS": "-buildvcs=true", "LANG": "de_DE.UTF-8"} {
 		t.Setenv(name, value)
 	}
@@ -230,8 +249,22 @@ func TestReleaseRefusesVulnerabilities(t *testing.T) {
 			}
 		})
 	}
-	makefile := string(read(NewWithT(t), "../../Makefile"))
-	NewWithT(t).Expect(makefile).To(ContainSubstring("hack/vulncheck.sh --strict\n\t@cd hack/image && $(GO) run . release"), "releases are strict")
+}
+
+// TestOnlyReleasesAreCheckedForVulnerabilities reads what make would run: a release can be reproduced once a
+// vulnerability in it is known.
+func TestOnlyReleasesAreCheckedForVulnerabilities(t *testing.T) {
+	g := NewWithT(t)
+	commands := func(target string) string {
+		program := filepath.Join(t.TempDir(), "govulncheck")
+		g.Expect(os.WriteFile(program, nil, 0o600)).To(Succeed())
+		out, err := exec.CommandContext(t.Context(), "make", "-n", "-C", "../..", target, "VERSION=v9.8.7", "GOVULNCHECK="+program).CombinedOutput()
+		g.Expect(err).NotTo(HaveOccurred(), string(out))
+		return string(out)
+	}
+	const build = `run \. release .* -version "v9\.8\.7"`
+	g.Expect(commands("release")).To(MatchRegexp(`(?s)vulncheck\.sh --strict.*` + build))
+	g.Expect(commands("reproduce")).To(And(MatchRegexp(build), Not(ContainSubstring("vulncheck"))))
 }
 
 // describesTheRelease reads the provenance as its consumers do.
@@ -332,6 +365,18 @@ func TestReleaseRefuses(t *testing.T) {
 		"a file that is not committed": {"v9.8.7", func(t *testing.T, root string) {
 			NewWithT(t).Expect(os.WriteFile(filepath.Join(root, "new.go"), nil, 0o600)).To(Succeed())
 		}, []string{"?? new.go"}},
+		"a file that is not committed, where git does not show such files": {"v9.8.7", func(t *testing.T, root string) {
+			git(t, root, "config", "status.showUntrackedFiles", "no")
+			write(NewWithT(t), root, "new/new.go", "")
+		}, []string{"?? new/new.go"}},
+		"a chart of another version": {"v9.8.7", func(t *testing.T, root string) {
+			write(NewWithT(t), root, chartFile, "appVersion: v9.8.70\n")
+			git(t, root, "commit", "-q", "-a", "-m", "another version")
+		}, []string{`charts/fixpoint/Chart.yaml has "appVersion: v9.8.70": set v9.8.7, run 'make generate' and commit`}},
+		"a kustomization of another version": {"v9.8.7", func(t *testing.T, root string) {
+			write(NewWithT(t), root, kustomizationFile, "images:\n- name: controller\n  newTag: v9.8.6\n")
+			git(t, root, "commit", "-q", "-a", "-m", "another version")
+		}, []string{`config/manager/kustomization.yaml has "newTag: v9.8.6": set v9.8.7`}},
 		"the tag of another commit": {"v9.8.7", func(t *testing.T, root string) {
 			git(t, root, "tag", "v9.8.7")
 			git(t, root, "commit", "-q", "--allow-empty", "-m", "next")
@@ -346,7 +391,9 @@ func TestReleaseRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			root, out := t.TempDir(), t.TempDir()
-			g.Expect(os.WriteFile(filepath.Join(root, "CHANGELOG.md"), []byte(testChangelog), 0o600)).To(Succeed())
+			write(g, root, "CHANGELOG.md", testChangelog)
+			write(g, root, chartFile, "version: 0.1.0\nappVersion: v9.8.7\n")
+			write(g, root, kustomizationFile, "images:\n- name: controller\n  newTag: v9.8.7\n")
 			git(t, root, "init", "-q", "-b", "main")
 			git(t, root, "add", "-A")
 			git(t, root, "commit", "-q", "-m", "sources")

@@ -51,10 +51,17 @@ var cases = map[string]struct{ fires, rests []string }{
 	"FixpointNoLeader": {
 		fires: []string{stand, `unrelated 1+0x120`,
 			// another release has one
-			stand + `leader_election_master_status{name="manager.fixpoint.dev",namespace="b",pod="one"} 1+0x120`},
+			stand + `leader_election_master_status{name="manager.fixpoint.dev",namespace="b",pod="one"} 1+0x120`,
+			// a release is gone, another one works
+			lead + `leader_election_master_status{name="manager.fixpoint.dev",namespace="b",pod="one"} 1x10 stale _x100`},
 		rests: []string{lead, lead + stand,
 			// a hand-over
-			`leader_election_master_status{name="manager.fixpoint.dev",pod="one"} 1x30 0x1 1x60`},
+			`leader_election_master_status{name="manager.fixpoint.dev",pod="one"} 1x30 0x1 1x60`,
+			// a pod replaces the only one of a release
+			lead + `leader_election_master_status{name="manager.fixpoint.dev",namespace="b",pod="one"} 1x30 stale _x80` + "\n" +
+				`leader_election_master_status{name="manager.fixpoint.dev",namespace="b",pod="two"} _x32 1x80`,
+			// two releases work
+			lead + `leader_election_master_status{name="manager.fixpoint.dev",namespace="b",pod="one"} 1+0x120`},
 	},
 	"FixpointTwoLeaders": {
 		fires: []string{lead + `leader_election_master_status{name="manager.fixpoint.dev",namespace="a",pod="two"} 1+0x120`},

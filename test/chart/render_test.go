@@ -21,6 +21,7 @@ import (
 	"helm.sh/helm/v4/pkg/engine"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -103,6 +104,10 @@ func textsOf(objects map[string]*unstructured.Unstructured) map[string]string {
 			delete(labels, name)
 		}
 		delete(annotations, "helm.sh/resource-policy")
+		// Helm replaces the pod of the console when its ConfigMap changes; with kustomize, users restart it.
+		if object.GetName() == "fixpoint-console" {
+			unstructured.RemoveNestedField(object.Object, "spec", "template", "metadata", "annotations")
+		}
 		object.SetLabels(labels)
 		object.SetAnnotations(annotations)
 		text, err := json.MarshalIndent(object, "", "  ")
@@ -452,6 +457,7 @@ func TestValuesReachTheDeployment(t *testing.T) {
 		`{podOverrides: all}`:                                         {`"--pod-overrides=all"`},
 		`{leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 4s}}`: {
 			`"--leader-elect-lease-duration=30s"`, `"--leader-elect-renew-deadline=20s"`, `"--leader-elect-retry-period=4s"`},
+		`{log: {level: null}, resources: null, console: {enabled: true, hosts: [a.test], certificateSecret: tls, resources: null}}`: {`"--pod-labels=control-plane=controller-manager"],"command"`},
 		`{log: {level: 3, encoder: console}}`: {`"--zap-log-level=3"`, `"--zap-encoder=console"`},
 		`{cloud: {endpoint: "https://cloud.test", tokenSecret: {name: cloud}}}`: {
 			`"--cloud-endpoint=https://cloud.test"`, `"--cloud-token-file=/etc/fixpoint/cloud/token"`, `"mountPath":"/etc/fixpoint/cloud"`,
@@ -479,6 +485,111 @@ func TestValuesReachTheDeployment(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 			for _, part := range want {
 				g.Expect(string(deployment)).To(ContainSubstring(part))
+			}
+		})
+	}
+}
+
+// TestConsoleRunsWithTheValuesOfPods.
+func TestConsoleRunsWithTheValuesOfPods(t *testing.T) {
+	const console = `console: {enabled: true, hosts: [a.test], certificateSecret: tls}`
+	for text, want := range map[string][]string{
+		`{` + console + `, priorityClassName: high, nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}}`: {
+			`"priorityClassName":"high"`, `"nodeSelector":{"a":"b"}`, `"tolerations":[{"operator":"Exists"}]`, `"affinity":{"nodeAffinity":{}}`},
+		`{` + console + `, podSecurityContext: {runAsUser: 2000, runAsGroup: 3000}, securityContext: {privileged: false}}`: {
+			`"securityContext":{"fsGroup":3000,"runAsGroup":3000,"runAsNonRoot":true,"runAsUser":2000,"seccompProfile":{"type":"RuntimeDefault"}}`,
+			`"capabilities":{"drop":["ALL"]},"privileged":false,"readOnlyRootFilesystem":true`},
+		`{` + console + `, podSecurityContext: {fsGroup: 4000}}`: {`"fsGroup":4000,"runAsGroup":65532`},
+		// OpenShift assigns users and groups of the namespace.
+		`{` + console + `, podSecurityContext: {runAsUser: null, runAsGroup: null}}`: {`"securityContext":{"runAsNonRoot":true,"seccompProfile"`},
+		`{` + console + `, podSecurityContext: null, securityContext: null}`:         {`"enableServiceLinks":false,"serviceAccountName"`},
+	} {
+		t.Run(text, func(t *testing.T) {
+			g := NewWithT(t)
+			objects, err := render(g, text)
+			g.Expect(err).NotTo(HaveOccurred())
+			deployment, err := json.Marshal(objects["Deployment "+system+"/fixpoint-console"])
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, part := range want {
+				g.Expect(string(deployment)).To(ContainSubstring(part))
+			}
+		})
+	}
+}
+
+// TestPodOfConsoleIsReplacedWhenHostsChange: the console reads the host names when it starts.
+func TestPodOfConsoleIsReplacedWhenHostsChange(t *testing.T) {
+	g := NewWithT(t)
+	template := func(hosts string) any {
+		objects, err := render(g, `{console: {enabled: true, hosts: [`+hosts+`], certificateSecret: tls}}`)
+		g.Expect(err).NotTo(HaveOccurred())
+		pod, _, err := unstructured.NestedMap(objects["Deployment "+system+"/fixpoint-console"].Object, "spec", "template")
+		g.Expect(err).NotTo(HaveOccurred())
+		return pod
+	}
+	g.Expect(template("a.test, b.test")).NotTo(Equal(template("a.test")))
+	g.Expect(template("a.test")).To(Equal(template("a.test")))
+}
+
+// TestServiceMonitorSelectsOneService: the webhook serves no metrics, and gets no token of Prometheus.
+func TestServiceMonitorSelectsOneService(t *testing.T) {
+	g := NewWithT(t)
+	objects, err := render(g, `{serviceMonitor: {enabled: true}, console: {enabled: true, hosts: [a.test], certificateSecret: tls}}`)
+	g.Expect(err).NotTo(HaveOccurred())
+	monitor := objects["ServiceMonitor "+system+"/fixpoint-controller-manager"]
+	matching, _, err := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(matching).NotTo(BeEmpty())
+	var selected []string
+	for _, object := range objects {
+		if object.GetKind() == "Service" && labels.SelectorFromSet(matching).Matches(labels.Set(object.GetLabels())) {
+			selected = append(selected, object.GetName())
+		}
+	}
+	g.Expect(selected).To(ConsistOf("fixpoint-controller-manager-metrics"))
+}
+
+// TestNamesThatLookLikeNumbersAreStrings renders names that YAML reads as numbers or booleans.
+func TestNamesThatLookLikeNumbersAreStrings(t *testing.T) {
+	names := []string{"name", "namespace", "secretName", "serviceAccountName", "priorityClassName", "key", "hosts", "app.kubernetes.io/instance"}
+	var check func(g Gomega, at string, value any)
+	check = func(g Gomega, at string, value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			for key, inner := range value {
+				if key == "openAPIV3Schema" {
+					continue // its properties have such names
+				}
+				if slices.Contains(names, key) {
+					g.Expect(inner).To(BeAssignableToTypeOf(""), at+"."+key)
+				}
+				check(g, at+"."+key, inner)
+			}
+		case []any:
+			for _, inner := range value {
+				check(g, at, inner)
+			}
+		}
+	}
+	const all = `priorityClassName: "5", imagePullSecrets: [{name: "6"}], cloud: {tokenSecret: {name: "1", key: "1"}},
+		metrics: {certificateSecret: "2"}, serviceMonitor: {enabled: true}, prometheusRule: {enabled: true}, dashboard: {enabled: true},
+		console: {enabled: true, hosts: ["1"], certificateSecret: "3"},
+		rbac: {namespaced: %t, workloadIdentity: true, accountKeys: true, sessionKeys: true, contractGates: true},
+		policies: {hosts: true, annotations: true, serviceAccounts: true}`
+	for name, text := range map[string]string{
+		"a cluster":            `{` + fmt.Sprintf(all, false) + `, webhook: {certManager: {enabled: true, issuer: {name: "7"}}}}`,
+		"labels":               `{` + fmt.Sprintf(all, false) + `, namespaceSelector: "1"}`,
+		"namespaces":           `{` + fmt.Sprintf(all, true) + `, namespaces: ["10023", "true", "1e3"], claimsNamespace: "0", webhook: {certificateSecret: "4"}}`,
+		"a ServiceAccount":     `{` + fmt.Sprintf(all, true) + `, namespaces: ["10023"], serviceAccount: {create: false, name: "77"}}`,
+		"a new ServiceAccount": `{` + fmt.Sprintf(all, true) + `, namespaces: ["10023"], serviceAccount: {name: "77"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			objects, err := renderRelease(g, load(g), common.ReleaseOptions{Name: "2024", Namespace: "1000", IsInstall: true, Revision: 1}, text)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(objects).To(And(HaveKey("Deployment 1000/2024-controller-manager"), HaveKey("Deployment 1000/2024-console")))
+			for key, object := range objects {
+				check(g, key, object.Object)
 			}
 		})
 	}

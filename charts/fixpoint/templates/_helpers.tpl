@@ -33,7 +33,7 @@
 
 {{- define "fixpoint.labels" -}}
 app.kubernetes.io/name: fixpoint
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
@@ -46,8 +46,8 @@ control-plane: controller-manager
 {{- define "fixpoint.subjects" -}}
 subjects:
 - kind: ServiceAccount
-  name: {{ include "fixpoint.serviceAccount" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "fixpoint.serviceAccount" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
 {{- end }}
 
 {{- define "fixpoint.webhook" -}}
