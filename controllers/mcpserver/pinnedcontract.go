@@ -309,7 +309,7 @@ func pendingMessage(server *v1beta1.MCPServer, d contractDecision) string {
 	}
 	message += ". To approve it, "
 	if server.Spec.Contract.Digest == "" {
-		message += "run kubectl fixpoint approve mcp/" + server.Name + " -n " + server.Namespace + ", or "
+		message += "run kubectl fixpoint approve mcp/" + server.Name + " -n " + server.Namespace + " --digest " + d.pending.Digest + ", or "
 	}
 	return message + "set spec.contract.digest to " + d.pending.Digest
 }

@@ -41,7 +41,7 @@ func TestContractVerdict(t *testing.T) {
 	one := &prober.Contract{Digest: "d1", Items: []prober.Item{{Kind: prober.Tool, Name: "add", Digest: "1-1"}}}
 	two := &prober.Contract{Digest: "d2", Items: []prober.Item{{Kind: prober.Tool, Name: "drop", Digest: "1-1"}}}
 	const differs = `pods offer a contract that is not approved, and take no traffic: removed: tool "add"; added: tool "drop"`
-	const approve = ". To approve it, run kubectl fixpoint approve mcp/tools -n acme, or set spec.contract.digest to d2"
+	const approve = ". To approve it, run kubectl fixpoint approve mcp/tools -n acme --digest d2, or set spec.contract.digest to d2"
 	cases := map[string]struct {
 		recorded             *prober.Contract
 		spec                 string
