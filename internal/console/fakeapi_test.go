@@ -28,6 +28,8 @@ type fakeAPI struct {
 	requests []string
 	// forbidden are users who may not list in all namespaces.
 	forbidden map[string]bool
+	// unauthorized are users whose tokens are not accepted.
+	unauthorized map[string]bool
 	// cut ends all watches.
 	cut chan struct{}
 	// expired is the version up to which a watch can no longer begin.
@@ -44,7 +46,7 @@ type fakeEvent struct {
 
 func newFakeAPI(t *testing.T) *fakeAPI {
 	t.Helper()
-	f := &fakeAPI{version: 1, objects: map[string]map[string]any{}, changed: make(chan struct{}), forbidden: map[string]bool{}, cut: make(chan struct{})}
+	f := &fakeAPI{version: 1, objects: map[string]map[string]any{}, changed: make(chan struct{}), forbidden: map[string]bool{}, unauthorized: map[string]bool{}, cut: make(chan struct{})}
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(func() {
 		f.cutWatches()
@@ -118,6 +120,14 @@ func (f *fakeAPI) setDown(isDown bool) {
 	f.cutWatches()
 }
 
+// setUnauthorized says whether the token of a user is accepted, and ends all watches.
+func (f *fakeAPI) setUnauthorized(user string, is bool) {
+	f.mu.Lock()
+	f.unauthorized[user] = is
+	f.mu.Unlock()
+	f.cutWatches()
+}
+
 func (f *fakeAPI) count(prefix string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,7 +155,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.mu.Lock()
 	f.requests = append(f.requests, user+" "+verb+" "+r.URL.Path)
-	isForbidden, isDown := f.forbidden[user], f.isDown
+	isForbidden, isDown, isUser := f.forbidden[user], f.isDown, isUser && !f.unauthorized[user]
 	f.mu.Unlock()
 	const kinds = "/apis/fixpoint.dev/v1beta1/"
 	path := strings.TrimPrefix(r.URL.Path, kinds)

@@ -399,6 +399,18 @@ func (h *hub) snapshot(feeds []*feed, namespace string) (rows [][]byte, failures
 	return rows, failures, h.next - 1
 }
 
+// unauthorized is the error of a feed whose credential is no longer accepted, or nil.
+func (h *hub) unauthorized(feeds []*feed) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range feeds {
+		if apierrors.IsUnauthorized(f.err) {
+			return f.err
+		}
+	}
+	return nil
+}
+
 // failure is why the objects of a kind are not shown.
 type failure struct {
 	Kind    string `json:"kind"`
@@ -413,8 +425,6 @@ func refusal(f *feed) string {
 	switch {
 	case apierrors.IsForbidden(f.err):
 		return fmt.Sprintf("You may not list and watch %s objects %s%s, or ask for the ClusterRole fixpoint-%s-viewer-role.", f.kind, where, remedy, strings.ToLower(f.kind))
-	case apierrors.IsUnauthorized(f.err):
-		return "Your credential is no longer accepted: sign in again."
 	case apierrors.IsNotFound(f.err):
 		return "The cluster does not serve " + f.kind + ": install the CustomResourceDefinitions of Fixpoint."
 	default:

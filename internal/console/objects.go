@@ -110,6 +110,8 @@ func (n named) document(r *http.Request) (*unstructured.Unstructured, error) {
 		return nil, notFound("the console has no resource %s", n.resource)
 	case document.GetKind() != plugin.Kinds()[kind].Name:
 		return nil, badRequest("kind is %q: set %s", document.GetKind(), plugin.Kinds()[kind].Name)
+	case document.GetAPIVersion() != plugin.Kinds()[kind].Resource.GroupVersion().String():
+		return nil, badRequest("apiVersion is %q: set %s", document.GetAPIVersion(), plugin.Kinds()[kind].Resource.GroupVersion())
 	case document.GetName() != n.name:
 		return nil, badRequest("metadata.name is %q: it cannot be changed from %s", document.GetName(), n.name)
 	case document.GetNamespace() != "" && document.GetNamespace() != n.namespace:

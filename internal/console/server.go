@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/fixpoint-dev/fixpoint/internal/console/web"
@@ -127,6 +128,24 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 // handler answers a request of a user.
 type handler func(http.ResponseWriter, *http.Request, *caller) error
 
+// signedIn answers the requests of users.
+func (s *Server) signedIn(h handler) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		c, err := s.authenticate(r)
+		if err != nil {
+			return err
+		}
+		if err := s.checkCSRF(r, c); err != nil {
+			return err
+		}
+		err = h(w, r, c)
+		if apierrors.IsUnauthorized(err) {
+			c.doubt()
+		}
+		return err
+	}
+}
+
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	open := func(pattern string, h func(http.ResponseWriter, *http.Request) error) {
@@ -136,18 +155,7 @@ func (s *Server) routes() http.Handler {
 			}
 		})
 	}
-	signedIn := func(pattern string, h handler) {
-		open(pattern, func(w http.ResponseWriter, r *http.Request) error {
-			c, err := s.authenticate(r)
-			if err != nil {
-				return err
-			}
-			if err := s.checkCSRF(r, c); err != nil {
-				return err
-			}
-			return h(w, r, c)
-		})
-	}
+	signedIn := func(pattern string, h handler) { open(pattern, s.signedIn(h)) }
 	limited := func(pattern string, h handler) {
 		signedIn(pattern, func(w http.ResponseWriter, r *http.Request, c *caller) error {
 			if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)); err != nil {

@@ -172,7 +172,9 @@ func TestProxyAuthenticates(t *testing.T) {
 	f.Expect(f.status(browser, http.MethodGet, "/session", "", "Authorization", "Bearer token-of-jane")).To(Equal(http.StatusUnauthorized), "the header of the proxy is another")
 	csrf := f.csrfOf(browser, jane...)
 	f.Expect(f.status(browser, http.MethodPost, appPath, "{}", jane...)).To(Equal(http.StatusForbidden), "the proxy adds the token to forged requests too")
-	f.Expect(f.status(browser, http.MethodPost, appPath, "{}", append(jane, "X-CSRF-Token", f.csrfOf(browser, "X-Forwarded-Access-Token", "token-of-eve"))...)).To(Equal(http.StatusForbidden))
+	response, body := f.send(browser, http.MethodPost, appPath, "{}", append(jane, "X-CSRF-Token", f.csrfOf(browser, "X-Forwarded-Access-Token", "token-of-eve"))...)
+	f.Expect(response.StatusCode).To(Equal(http.StatusForbidden))
+	f.Expect(body).To(ContainSubstring(`"reason":"CSRFTokenInvalid"`), "the page tries again with another")
 	f.Expect(f.status(browser, http.MethodPost, appPath, "{}", append(jane, "X-CSRF-Token", csrf)...)).To(Equal(http.StatusOK))
 }
 
@@ -318,7 +320,7 @@ func (f *fixture) stream(path string, headers ...string) *reader {
 	return &reader{scanner, cancel}
 }
 
-// next is the next event.
+// next is the next event, or position alone.
 func (s *reader) next(f *fixture) sent {
 	f.t.Helper()
 	var e sent
@@ -332,7 +334,7 @@ func (s *reader) next(f *fixture) sent {
 		case "data":
 			e.Data = value
 		case "":
-			if value == "" && e.Kind != "" {
+			if value == "" && e != (sent{}) {
 				return e
 			}
 		}
@@ -407,6 +409,52 @@ func TestStreamResumesOrBeginsAgain(t *testing.T) {
 	f.Expect(s.next(f).Kind).To(Equal("SYNC"), "a position of another user is none")
 	f.Expect(f.api.count("jane WATCH")).To(Equal(1))
 	f.Expect(f.api.count("joe WATCH")).To(Equal(1))
+}
+
+func TestInterruptedListIsSentAgain(t *testing.T) {
+	f := newFixture(t, ModeToken)
+	f.api.set("shop", "a", "1")
+	f.api.set("shop", "b", "1")
+	jane := []string{asJane, "Bearer token-of-jane"}
+	s := f.stream("/watch?kinds=appservices", jane...)
+	for range 2 {
+		f.Expect(s.next(f)).To(And(HaveField("Kind", "ADDED"), HaveField("ID", "")), "a client resumes from no part of the list")
+	}
+	listed := s.next(f)
+	f.Expect(listed).To(And(HaveField("Kind", ""), HaveField("ID", Not(BeEmpty()))), "the position after the last object")
+	s.close()
+	f.api.set("shop", "b", "2")
+	s = f.stream("/watch?kinds=appservices", append(jane, "Last-Event-ID", listed.ID)...)
+	f.Expect(s.next(f)).To(And(HaveField("Kind", "MODIFIED"), HaveField("Data", ContainSubstring(`"name":"b"`))))
+}
+
+// The token of a user may have been renewed since the stream began.
+func TestStreamEndsWhenTheCredentialIsNotAccepted(t *testing.T) {
+	f := newFixture(t, ModeToken)
+	f.api.set("shop", "a", "1")
+	const path, bearer = "/watch?view=summary&kinds=appservices", "Bearer token-of-jane"
+	s := f.stream(path, asJane, bearer)
+	synced := s.next(f)
+	f.api.setUnauthorized("jane", true)
+	for s.Scan() {
+		f.Expect(s.Text()).NotTo(HavePrefix("event: "), "no empty list is sent")
+	}
+	f.Expect(s.Err()).NotTo(HaveOccurred())
+	f.api.setUnauthorized("jane", false)
+	s = f.stream(path, asJane, bearer, "Last-Event-ID", synced.ID)
+	f.Expect(s.next(f)).To(And(HaveField("Kind", "SYNC"), HaveField("Data", And(ContainSubstring(`"errors":[]`), ContainSubstring(`"name":"a"`)))))
+}
+
+func TestSessionIsConfirmedAgainAfterTheCredentialWasNotAccepted(t *testing.T) {
+	f := newFixture(t, ModeToken)
+	jane := []string{asJane, "Bearer token-of-jane"}
+	status := func(path string) int { return f.status(http.DefaultClient, http.MethodGet, path, "", jane...) }
+	f.Expect(status("/session")).To(Equal(http.StatusOK))
+	f.api.setUnauthorized("jane", true)
+	f.Expect(status("/objects/appservices/shop/a")).To(Equal(http.StatusUnauthorized))
+	f.Expect(status("/session")).To(Equal(http.StatusUnauthorized))
+	f.api.setUnauthorized("jane", false)
+	f.Expect(status("/session")).To(Equal(http.StatusOK))
 }
 
 func TestSlowStreamIsSentEverythingAgain(t *testing.T) {

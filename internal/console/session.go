@@ -30,6 +30,8 @@ const (
 
 const (
 	csrfHeader = "X-CSRF-Token"
+	// reasonCSRF lets the page tell a CSRF token that is not current from what the user may not do.
+	reasonCSRF = "CSRFTokenInvalid"
 	// sessionTime is how long a user stays signed in.
 	sessionTime = 12 * time.Hour
 	// maxSessions bounds the sessions that are remembered.
@@ -133,7 +135,7 @@ func (s *Server) checkCSRF(r *http.Request, c *caller) error {
 		return nil
 	}
 	if subtle.ConstantTimeCompare([]byte(r.Header.Get(csrfHeader)), []byte(s.csrf(c))) != 1 {
-		return forbidden("the header %s is missing or not current: set it to csrf of GET /session", csrfHeader)
+		return refuse(http.StatusForbidden, reasonCSRF, "the header %s is missing or not current: set it to csrf of GET /session", csrfHeader)
 	}
 	return nil
 }

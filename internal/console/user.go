@@ -148,3 +148,10 @@ func (s *Server) confirm(ctx context.Context, u *user) error {
 	u.is, u.confirmed = review.Status.UserInfo, time.Now()
 	return nil
 }
+
+// doubt makes the next confirm ask the API server, after it has not accepted the credential.
+func (u *user) doubt() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.confirmed = time.Time{}
+}

@@ -206,6 +206,9 @@ func (st *stream) send(kind string, sequence uint64, data []byte) error {
 func (st *stream) sync(ctx context.Context) error {
 	rows, failures, sequence := st.user.hub.snapshot(st.feeds, st.namespace)
 	st.sequence = sequence
+	if err := st.user.hub.unauthorized(st.feeds); err != nil {
+		return err // the client opens another stream, with the credential that it has by then
+	}
 	if !st.summary {
 		return st.list(ctx, failures)
 	}
@@ -230,7 +233,8 @@ func (st *stream) sync(ctx context.Context) error {
 	return err
 }
 
-// list sends whole objects, which the hub does not keep.
+// list sends whole objects, which the hub does not keep, and then the position. A client that has not received the
+// position has not received all objects, and must not resume.
 func (st *stream) list(ctx context.Context, failures []failure) error {
 	for i, f := range st.feeds {
 		if slices.ContainsFunc(failures, func(failed failure) bool { return failed.Kind == f.kind }) {
@@ -255,7 +259,8 @@ func (st *stream) list(ctx context.Context, failures []failure) error {
 		}
 	}
 	if len(failures) == 0 {
-		return nil
+		_, err := fmt.Fprintf(st.out, "id: %s\n\n", st.user.hub.id(st.sequence))
+		return err
 	}
 	data, err := json.Marshal(failures)
 	if err != nil {
@@ -271,7 +276,7 @@ func (st *stream) sendList(list *unstructured.UnstructuredList) error {
 		if err != nil {
 			return err
 		}
-		if err := st.send(string(watch.Added), st.sequence, raw); err != nil {
+		if _, err := fmt.Fprintf(st.out, "event: %s\ndata: %s\n\n", watch.Added, raw); err != nil {
 			return err
 		}
 	}

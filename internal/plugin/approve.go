@@ -84,6 +84,11 @@ func approvalText(server *v1beta1.MCPServer, digest string) string {
 	return b.String()
 }
 
+// approveCommand approves the contract with this digest, even if another one waits when it runs.
+func approveCommand(server *v1beta1.MCPServer, digest string) string {
+	return fmt.Sprintf("kubectl fixpoint approve mcp/%s -n %s --digest %s", server.Name, server.Namespace, printable(digest))
+}
+
 // pendingText is about a contract that waits for approval; empty if there is none.
 func pendingText(server *v1beta1.MCPServer) string {
 	pending := server.Status.PendingContract
@@ -93,8 +98,8 @@ func pendingText(server *v1beta1.MCPServer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nWaiting for approval: %s\n", printable(pending.Digest))
 	writeChange(&b, pending.Change)
-	fmt.Fprintf(&b, "To read what differs, run kubectl fixpoint mcp contract %s -n %s --diff. To approve it, run kubectl fixpoint approve mcp/%s -n %s.\n",
-		server.Name, server.Namespace, server.Name, server.Namespace)
+	fmt.Fprintf(&b, "To read what differs, run kubectl fixpoint mcp contract %s -n %s --diff. To approve it, run %s.\n",
+		server.Name, server.Namespace, approveCommand(server, pending.Digest))
 	return b.String()
 }
 

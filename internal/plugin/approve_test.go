@@ -60,5 +60,5 @@ func TestApprovalText(t *testing.T) {
 	hostile.Status.PendingContract.Change.Added = []string{"tool/\x1b[2J"}
 	g.Expect(pendingText(hostile)).NotTo(ContainSubstring("\x1b"))
 	hostile.Status.Contract = nil
-	g.Expect((&options{IOStreams: testStreams()}).printContract(t.Context(), clientOf(), hostile)).To(MatchError(ContainSubstring("kubectl fixpoint approve mcp/tools approves")))
+	g.Expect((&options{IOStreams: testStreams()}).printContract(t.Context(), clientOf(), hostile)).To(MatchError(HaveSuffix(": one waits for approval; to approve it, run kubectl fixpoint approve mcp/tools -n agents --digest 9f2c5e1ab0c4d7734d5ecbaa1f20c3e8")))
 }

@@ -99,6 +99,8 @@ func blamedLines(live *unstructured.Unstructured) []blamedLine {
 	unstructured.RemoveNestedField(shown.Object, "metadata", "managedFields")
 	if shown.GetKind() == "Secret" {
 		hideValues(shown.Object, "data", "stringData")
+		metadata, _ := shown.Object["metadata"].(map[string]any)
+		hideValues(metadata, "annotations") // kubectl apply records the values in one
 	}
 	return blameMap(shown.Object, claims, "")
 }

@@ -80,25 +80,48 @@ func explain(err error) error {
 	return err
 }
 
-// objects lists the objects that the target names, sorted.
-func (c *clients) objects(ctx context.Context, t target) ([]object, error) {
+// objects lists the objects that the target names, sorted. It returns as notes which of several kinds the user may not
+// list, and fails if no kind can be listed.
+func (c *clients) objects(ctx context.Context, t target) (objects []object, notes []string, err error) {
 	if t.name != "" {
 		one, err := c.get(ctx, t.kinds[0], t.name)
-		return []object{one}, err
+		return []object{one}, nil, err
 	}
-	found := make([][]object, len(t.kinds))
+	found, failed := make([][]object, len(t.kinds)), make([]error, len(t.kinds))
 	group, ctx := errgroup.WithContext(ctx)
 	for i, k := range t.kinds {
 		group.Go(func() error {
-			return c.listEach(ctx, k.list(), func(live client.Object) {
+			err := c.listEach(ctx, k.list(), func(live client.Object) {
 				found[i] = append(found[i], k.object(live))
 			}, client.InNamespace(c.namespace))
+			if apierrors.IsForbidden(err) || meta.IsNoMatchError(err) {
+				failed[i] = err
+				return nil
+			}
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return slices.Concat(found...), nil
+	if !slices.Contains(failed, nil) {
+		return nil, nil, failed[0]
+	}
+	for i, err := range failed {
+		if apierrors.IsForbidden(err) {
+			notes = append(notes, mayNotList(t.kinds[i].list(), c.namespace))
+		}
+	}
+	return slices.Concat(found...), notes, nil
+}
+
+// mayNotList is the note about objects that the user may not list.
+func mayNotList(list client.ObjectList, namespace string) string {
+	where := "in namespace " + namespace
+	if namespace == "" {
+		where = "in all namespaces"
+	}
+	return "you may not list " + strings.TrimSuffix(kindName(list), "List") + " objects " + where
 }
 
 // listEach lists page by page. The pages share the list, and the objects keep what they point to.
@@ -161,7 +184,7 @@ func (c *clients) controlled(ctx context.Context, owner metav1.Object, list clie
 	}, append(options, client.InNamespace(namespace))...)
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil, "you may not list " + strings.TrimSuffix(kindName(list), "List") + " objects in namespace " + namespace, nil
+		return nil, mayNotList(list, namespace), nil
 	case meta.IsNoMatchError(err):
 		return nil, "", nil
 	}

@@ -131,7 +131,7 @@ func diffText(diff contractDiff, server *v1beta1.MCPServer, isPending bool) stri
 		b.WriteString("\nThe ConfigMap does not have all items with these digests: others may differ, too.\n")
 	}
 	if isPending {
-		fmt.Fprintf(&b, "\nTo approve it, run kubectl fixpoint approve mcp/%s -n %s --digest %s.\n", server.Name, server.Namespace, printable(diff.To))
+		fmt.Fprintf(&b, "\nTo approve it, run %s.\n", approveCommand(server, diff.To))
 	}
 	return b.String()
 }
@@ -143,7 +143,7 @@ func whyNoContract(server *v1beta1.MCPServer) string {
 	case server.Spec.Protocol.Probe == v1beta1.ProbeDisabled:
 		return "spec.protocol.probe is Disabled: set it to Periodic"
 	case server.Status.PendingContract != nil:
-		return "kubectl fixpoint approve mcp/" + server.Name + " approves " + printable(server.Status.PendingContract.Digest)
+		return "one waits for approval; to approve it, run " + approveCommand(server, server.Status.PendingContract.Digest)
 	default:
 		return "wait until the manager has read the lists of all serving pods, and they offer the same; the condition ProtocolReady says if they cannot be read"
 	}

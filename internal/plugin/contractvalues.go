@@ -73,7 +73,7 @@ func contractValues(server *v1beta1.MCPServer) *ContractValues {
 	}
 	if pending := server.Status.PendingContract; pending != nil {
 		values.Pending = pending.Digest
-		values.Approve = "kubectl fixpoint approve mcp/" + server.Name + " -n " + server.Namespace + " --digest " + pending.Digest
+		values.Approve = approveCommand(server, pending.Digest)
 		if pending.Change != nil {
 			values.Changes = changeLines(pending.Change)
 		}

@@ -44,7 +44,7 @@ func newDrift(o *options) *cobra.Command {
 				if err != nil {
 					return "", err
 				}
-				return o.format(rows, func() string { return driftText(rows, o.now(), since) + note })
+				return o.formatList(rows, note, func() string { return driftText(rows, o.now(), since) })
 			})
 		},
 	}
@@ -70,7 +70,7 @@ func (r driftRow) key() string {
 }
 
 func (o *options) drifts(ctx context.Context, c *clients, t target, since time.Duration) (rows []driftRow, note string, err error) {
-	objects, err := c.objects(ctx, t)
+	objects, notes, err := c.objects(ctx, t)
 	if err != nil {
 		return nil, "", err
 	}
@@ -79,7 +79,7 @@ func (o *options) drifts(ctx context.Context, c *clients, t target, since time.D
 		events, err := c.driftEvents(ctx, t)
 		switch {
 		case apierrors.IsForbidden(err):
-			note = "Not shown: drifts of SecureStorages, because you may not list Events.\n"
+			notes = append(notes, "drifts of SecureStorages, because you may not list Events")
 		case err != nil:
 			return nil, "", err
 		}
@@ -91,7 +91,7 @@ func (o *options) drifts(ctx context.Context, c *clients, t target, since time.D
 	}
 	rows = slices.DeleteFunc(rows, func(r driftRow) bool { return r.Time.Time.Before(oldest) })
 	slices.SortStableFunc(rows, func(a, b driftRow) int { return b.Time.Compare(a.Time.Time) })
-	return rows, note, nil
+	return rows, notesText(notes), nil
 }
 
 func driftRows(objects []object) []driftRow {
@@ -204,19 +204,11 @@ func (o *options) followDrifts(ctx context.Context, c *clients, t target, since 
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, k := range t.kinds {
-		group.Go(func() error {
-			return c.watch(ctx, k.list(), func(live client.Object) { send(driftRows([]object{k.object(live)})) }, t.named()...)
-		})
-	}
-	if note == "" && t.includesCloud() {
-		group.Go(func() error {
-			return c.watch(ctx, &eventsv1.EventList{}, func(live client.Object) {
-				if event, ok := live.(*eventsv1.Event); ok {
-					send(eventRows([]eventsv1.Event{*event}))
-				}
-			}, t.driftEvents())
-		})
+	group.Go(func() error {
+		return o.watchKinds(ctx, c, t, func(live object) { send(driftRows([]object{live})) })
+	})
+	if t.includesCloud() {
+		group.Go(func() error { return o.watchDriftEvents(ctx, c, t, send) })
 	}
 	group.Go(func() error {
 		for {
@@ -229,6 +221,20 @@ func (o *options) followDrifts(ctx context.Context, c *clients, t target, since 
 		}
 	})
 	return group.Wait()
+}
+
+// watchDriftEvents watches the Events about drifts in the cloud, if the user may.
+func (o *options) watchDriftEvents(ctx context.Context, c *clients, t target, found func([]driftRow)) error {
+	err := c.watch(ctx, &eventsv1.EventList{}, func(live client.Object) {
+		if event, ok := live.(*eventsv1.Event); ok {
+			found(eventRows([]eventsv1.Event{*event}))
+		}
+	}, t.driftEvents())
+	if apierrors.IsForbidden(err) {
+		fmt.Fprintf(o.ErrOut, "Not followed: %v\n", err)
+		return nil
+	}
+	return err
 }
 
 func driftLine(row driftRow) string {

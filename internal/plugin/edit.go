@@ -26,7 +26,8 @@ import (
 const editManager = "fixpoint-console"
 
 // Edit changes the spec of an object to that of a document, and returns the object as it is then. It applies the fields
-// that differ and those that earlier edits have set, so that all others stay with their field managers.
+// that differ and those that earlier edits have set, so that all others stay with their field managers. It refuses a
+// document with another resourceVersion or generation than the object has: changes made since would be reverted.
 func (c *Client) Edit(ctx context.Context, resource string, document *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
 	live, o, err := c.get(ctx, resource, document.GetNamespace(), document.GetName())
 	if err != nil {
@@ -34,6 +35,10 @@ func (c *Client) Edit(ctx context.Context, resource string, document *unstructur
 	}
 	if version := document.GetResourceVersion(); version != "" && version != live.GetResourceVersion() {
 		return nil, conflict(o, "the object has changed since it was read: read it again, and repeat the edit")
+	}
+	// A document that was parsed has a float64.
+	if generation, isSet, _ := unstructured.NestedFieldNoCopy(document.Object, "metadata", "generation"); isSet && !sameJSON(generation, live.GetGeneration()) {
+		return nil, conflict(o, "the spec has changed since it was read: read the object again, and repeat the edit")
 	}
 	held, err := heldByEdits(o)
 	if err != nil {

@@ -24,19 +24,17 @@ const (
 // follow shows the text again after every change of the objects. A terminal shows the last text only; other outputs
 // get each text that differs from the one before.
 func (o *options) follow(ctx context.Context, c *clients, t target, show func(context.Context) (string, error)) error {
-	changed, failed := make(chan struct{}, 1), make(chan error, len(t.kinds))
+	changed, failed := make(chan struct{}, 1), make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, k := range t.kinds {
-		go func() {
-			failed <- c.watch(ctx, k.list(), func(client.Object) {
-				select {
-				case changed <- struct{}{}:
-				default: // one is pending already
-				}
-			}, t.named()...)
-		}()
-	}
+	go func() {
+		failed <- o.watchKinds(ctx, c, t, func(object) {
+			select {
+			case changed <- struct{}{}:
+			default: // one is pending already
+			}
+		})
+	}()
 	var tick <-chan time.Time
 	if isTerminal(o.Out) {
 		ticker := time.NewTicker(refresh)
@@ -83,6 +81,29 @@ func (o *options) draw(text string) {
 func isTerminal(out io.Writer) bool {
 	file, ok := out.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// watchKinds watches the objects that a target names. It says which of several kinds the user may not watch, and fails
+// if that is all of them.
+func (o *options) watchKinds(ctx context.Context, c *clients, t target, changed func(object)) error {
+	ended := make(chan error, len(t.kinds))
+	for _, k := range t.kinds {
+		go func() {
+			ended <- c.watch(ctx, k.list(), func(live client.Object) { changed(k.object(live)) }, t.named()...)
+		}()
+	}
+	failures := 0
+	for range t.kinds {
+		err := <-ended
+		if err == nil {
+			continue
+		}
+		if failures++; failures == len(t.kinds) {
+			return err
+		}
+		fmt.Fprintf(o.ErrOut, "Not followed: %v\n", err)
+	}
+	return nil
 }
 
 // watch calls changed with each object of a kind that exists or changes, until the context ends or the user may not

@@ -121,8 +121,7 @@ func (o *options) plannedObjects(ctx context.Context, c *clients, t target, p pl
 	if p.file != "" {
 		return o.objectsOf(ctx, c, p)
 	}
-	objects, err = c.objects(ctx, t)
-	return objects, nil, err
+	return c.objects(ctx, t)
 }
 
 // planResult is what plan prints.

@@ -12,13 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/conversion"
 )
 
 // objectsOf are the objects of a file as they would be after kubectl apply, by a dry run.
@@ -45,7 +45,7 @@ func (o *options) objectsOf(ctx context.Context, c *clients, p planOptions) (obj
 			return nil, nil, fmt.Errorf("applying %s %s/%s as a dry run: %w", gvk.Kind, document.GetNamespace(), document.GetName(), err)
 		}
 		typed := k.empty()
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(planned.Object, typed); err != nil {
+		if err := convertInto(typed, planned); err != nil {
 			return nil, nil, fmt.Errorf("reading %s %s: %w", gvk.Kind, document.GetName(), err)
 		}
 		objects = append(objects, k.object(typed))
@@ -54,6 +54,18 @@ func (o *options) objectsOf(ctx context.Context, c *clients, p planOptions) (obj
 		return nil, nil, fmt.Errorf("%s has no AppService, MCPServer or SecureStorage", p.file)
 	}
 	return objects, notes, nil
+}
+
+// convertInto reads an object of any version into the Go type of v1beta1.
+func convertInto(typed client.Object, live *unstructured.Unstructured) error {
+	raw, err := json.Marshal(live)
+	if err != nil {
+		return err
+	}
+	if raw, err = conversion.Convert(raw, v1beta1.SchemeGroupVersion.String()); err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, typed)
 }
 
 func (o *options) readFile(name string) ([]*unstructured.Unstructured, error) {

@@ -215,7 +215,8 @@ func (p *planner) engine(ctx context.Context, o object) (plan phases.Plan, err e
 }
 
 func (p *planner) noteCloud(storage *v1beta1.SecureStorage) {
-	if storage.Spec.Provider.CredentialsSecretRef == nil {
+	_, readsAzure := p.settings.credential.(ownLogin)
+	if readsAzure && storage.Spec.Provider.CredentialsSecretRef == nil {
 		p.note("Azure was read with your own login; the manager uses another credential, whose permissions are not known")
 	}
 	if storage.UID == "" || storage.ResourceVersion == "" {

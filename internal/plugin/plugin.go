@@ -108,6 +108,23 @@ func (o *options) checkOutput() error {
 	}
 }
 
+// notesText is what is not shown; empty if nothing is missing.
+func notesText(notes []string) string {
+	var b strings.Builder
+	for _, note := range notes {
+		b.WriteString("\nNot shown: " + note + ".\n")
+	}
+	return b.String()
+}
+
+// formatList is format for rows. JSON and YAML of rows have no place for notes, which go to the standard error.
+func (o *options) formatList(rows any, notes string, text func() string) (string, error) {
+	if o.output != "" {
+		fmt.Fprint(o.ErrOut, notes)
+	}
+	return o.format(rows, func() string { return text() + notes })
+}
+
 // format is the value as JSON or YAML, or the text for people.
 func (o *options) format(value any, text func() string) (string, error) {
 	switch o.output {

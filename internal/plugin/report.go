@@ -154,10 +154,11 @@ func hideSome(values map[string]any, keys ...string) {
 // collect reads what belongs to a report; what the user may not read, it notes.
 func (c *clients) collect(ctx context.Context, t target) (*collection, error) {
 	r := &collection{}
-	objects, err := c.objects(ctx, t)
+	objects, notes, err := c.objects(ctx, t)
 	if err != nil {
 		return nil, err
 	}
+	r.note(notes...)
 	namespaces := map[string]bool{}
 	for _, o := range objects {
 		namespaces[o.GetNamespace()] = true

@@ -96,13 +96,13 @@ type childRow struct {
 }
 
 func (o *options) status(ctx context.Context, c *clients, t target) (string, error) {
-	objects, err := c.objects(ctx, t)
+	objects, notes, err := c.objects(ctx, t)
 	if err != nil {
 		return "", err
 	}
 	if t.name == "" {
 		rows := fleetRows(objects)
-		return o.format(rows, func() string { return fleetText(rows, o.now(), c.namespace) })
+		return o.formatList(rows, notesText(notes), func() string { return fleetText(rows, o.now(), c.namespace) })
 	}
 	children, notes, err := c.children(ctx, objects[0])
 	if err != nil {
@@ -239,10 +239,7 @@ func statusText(d details, now time.Time) string {
 	if waits := waitsFor(d, now); waits != "" {
 		b.WriteString("\n" + waits)
 	}
-	for _, note := range d.Notes {
-		b.WriteString("\nNot shown: " + note + ".\n")
-	}
-	return b.String()
+	return b.String() + notesText(d.Notes)
 }
 
 func headline(d details, now time.Time) string {

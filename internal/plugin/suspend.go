@@ -103,12 +103,7 @@ func newResume(o *options) *cobra.Command {
 		Args:  cobra.RangeArgs(1, 2), ValidArgsFunction: o.completeObjects,
 		RunE: func(command *cobra.Command, args []string) error {
 			return o.onOne(command.Context(), args, func(ctx context.Context, c *clients, live object) error {
-				// What suspend has set is given up, so that no field manager remains. What another has set is overridden.
-				after, err := c.apply(ctx, live, suspendManager, change{nil, reasonAnnotation(reason)})
-				if err == nil && after.suspended {
-					no := false
-					after, err = c.apply(ctx, live, suspendManager, change{&no, reasonAnnotation(reason)})
-				}
+				after, err := c.resume(ctx, live, reason)
 				if err != nil {
 					return err
 				}
@@ -119,6 +114,16 @@ func newResume(o *options) *cobra.Command {
 	}
 	addReason(command, &reason)
 	return command
+}
+
+// resume gives up what suspend has set, so that no field manager remains, and overrides what another has set.
+func (c *clients) resume(ctx context.Context, o object, reason string) (object, error) {
+	after, err := c.apply(ctx, o, suspendManager, change{nil, reasonAnnotation(reason)})
+	if err != nil || !after.suspended {
+		return after, err
+	}
+	no := false
+	return c.apply(ctx, o, suspendManager, change{&no, reasonAnnotation(reason)})
 }
 
 func addReason(command *cobra.Command, reason *string) {

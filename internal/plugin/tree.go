@@ -1,9 +1,11 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,9 +109,7 @@ func (c *clients) addReplicaSets(ctx context.Context, n *node, d *appsv1.Deploym
 	if note != "" || err != nil {
 		return notesOf(note), err
 	}
-	slices.SortStableFunc(sets, func(a, b client.Object) int {
-		return b.GetCreationTimestamp().Compare(a.GetCreationTimestamp().Time)
-	})
+	sortNewestFirst(sets)
 	for _, live := range sets {
 		pods, note, err := c.controlled(ctx, live, &corev1.PodList{}, d.Namespace, selector)
 		if note != "" || err != nil {
@@ -128,6 +128,17 @@ func (c *clients) addReplicaSets(ctx context.Context, n *node, d *appsv1.Deploym
 	return nil, nil
 }
 
+// sortNewestFirst sorts the ReplicaSets of a Deployment. The revision of an old one rises when it is used again.
+func sortNewestFirst(sets []client.Object) {
+	revision := func(set client.Object) int {
+		number, _ := strconv.Atoi(set.GetAnnotations()["deployment.kubernetes.io/revision"]) // 0 until it is set
+		return number
+	}
+	slices.SortStableFunc(sets, func(a, b client.Object) int {
+		return cmp.Or(revision(b)-revision(a), b.GetCreationTimestamp().Compare(a.GetCreationTimestamp().Time))
+	})
+}
+
 func notesOf(note string) []string {
 	if note == "" {
 		return nil
@@ -137,11 +148,7 @@ func notesOf(note string) []string {
 
 func treeText(root node, notes []string, now time.Time) string {
 	rows := treeRows(root, "", "", now)
-	text := table([]string{"OBJECT", "READY", "NOTE", "AGE", "FIELD MANAGERS"}, rows)
-	for _, note := range notes {
-		text += "\nNot shown: " + note + ".\n"
-	}
-	return text
+	return table([]string{"OBJECT", "READY", "NOTE", "AGE", "FIELD MANAGERS"}, rows) + notesText(notes)
 }
 
 // treeRows draws a node with the first prefix, and what is below it with the other.

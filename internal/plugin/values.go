@@ -398,7 +398,7 @@ func (c *Client) Blame(ctx context.Context, resource, namespace, name string) ([
 
 // PlannedAction is one action of the manager.
 type PlannedAction struct {
-	// Verb is create, update, delete, step, or none for what is reported only, waited for or not known.
+	// Verb is create, update, delete, step, or none for what is reported only, waited for, suspended or not known.
 	Verb      string   `json:"verb"`
 	Kind      string   `json:"kind"`
 	Namespace string   `json:"namespace"`
@@ -464,20 +464,24 @@ func (refuseAll) Do(*http.Request) (*http.Response, error) { return nil, errNoLo
 
 func plannedActions(o object, plan objectPlan) []PlannedAction {
 	actions := []PlannedAction{}
+	none := func(phase, message string) {
+		actions = append(actions, PlannedAction{
+			Verb: "none", Kind: o.kind.name, Namespace: o.GetNamespace(), Name: o.GetName(), Phase: phase, Diff: []string{}, Message: message,
+		})
+	}
+	if plan.Suspended {
+		none("", "suspended: nothing is done until it is resumed")
+	}
 	for _, phase := range plan.Phases {
 		for _, change := range phase.Changes {
 			actions = append(actions, plannedAction(o, phase.Phase, change))
 		}
-		message := phase.Verdict + ": " + phase.Message
 		switch {
 		case phase.Unknown != "":
-			message = "not known: " + phase.Unknown
-		case phase.Verdict != verdictWaits && phase.Verdict != verdictStalled:
-			continue
+			none(phase.Phase, "not known: "+phase.Unknown)
+		case phase.Verdict == verdictWaits || phase.Verdict == verdictStalled:
+			none(phase.Phase, phase.Verdict+": "+phase.Message)
 		}
-		actions = append(actions, PlannedAction{
-			Verb: "none", Kind: o.kind.name, Namespace: o.GetNamespace(), Name: o.GetName(), Phase: phase.Phase, Diff: []string{}, Message: message,
-		})
 	}
 	return actions
 }
@@ -491,7 +495,7 @@ func plannedAction(o object, phase string, change plannedChange) PlannedAction {
 	case ssa.ActionDelete:
 		action.Verb = "delete"
 	case ssa.ActionReport:
-		action.Verb = "none"
+		action.Verb, action.Message = "none", "reported only: "+action.Message
 	case phases.ActionEnsure, phases.ActionUndo:
 		action.Verb, action.Kind, action.Name = "step", o.kind.name, o.GetName()
 		action.Message = strings.ToLower(string(change.Action)) + " " + change.Object
@@ -507,7 +511,17 @@ func plannedAction(o object, phase string, change plannedChange) PlannedAction {
 
 // Suspend suspends or resumes an object.
 func (c *Client) Suspend(ctx context.Context, resource, namespace, name string, suspend bool, reason string) (*unstructured.Unstructured, error) {
-	return c.change(ctx, resource, namespace, name, suspendManager, change{&suspend, reasonAnnotation(reason)})
+	if suspend {
+		return c.change(ctx, resource, namespace, name, suspendManager, change{&suspend, reasonAnnotation(reason)})
+	}
+	_, o, err := c.get(ctx, resource, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.in(namespace).resume(ctx, o, reason); err != nil {
+		return nil, err
+	}
+	return c.Get(ctx, resource, namespace, name)
 }
 
 // Reconcile requests a reconcile.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -170,16 +171,32 @@ func TestPlannedActionsAreVerbs(t *testing.T) {
 	plan := objectPlan{Phases: []plannedPhase{
 		{Phase: "Service", Verdict: verdictDone, Changes: []plannedChange{
 			{Action: ssa.ActionCorrect, Object: "Service/web", Drifts: []string{"kubectl changed .spec.type"}, Fields: []fieldChange{{"spec.type", `"NodePort"`, `"ClusterIP"`}}},
-			{Action: ssa.ActionReport, Object: "Service/web", Drifts: []string{"reported"}},
+			{Action: ssa.ActionReport, Object: "Service/web", Drifts: []string{"kubectl added a label"}},
 		}},
 		{Phase: "StorageAccount", Verdict: verdictWaits, Message: "the account is created", Changes: []plannedChange{{Action: phases.ActionEnsure, Object: "storage account a"}}},
 		{Phase: "Encryption", Verdict: verdictNotReached, Unknown: "forbidden"},
 	}}
 	g.Expect(plannedActions(app("web"), plan)).To(Equal([]PlannedAction{
 		{Verb: "update", Kind: "Service", Namespace: "shop", Name: "web", Phase: "Service", Diff: []string{`~ spec.type: "NodePort" -> "ClusterIP"`}, Message: "correct: kubectl changed .spec.type"},
-		{Verb: "none", Kind: "Service", Namespace: "shop", Name: "web", Phase: "Service", Diff: []string{}, Message: "reported"},
+		{Verb: "none", Kind: "Service", Namespace: "shop", Name: "web", Phase: "Service", Diff: []string{}, Message: "reported only: kubectl added a label"},
 		{Verb: "step", Kind: "AppService", Namespace: "shop", Name: "web", Phase: "StorageAccount", Diff: []string{}, Message: "ensure storage account a"},
 		{Verb: "none", Kind: "AppService", Namespace: "shop", Name: "web", Phase: "StorageAccount", Diff: []string{}, Message: "waits: the account is created"},
 		{Verb: "none", Kind: "AppService", Namespace: "shop", Name: "web", Phase: "Encryption", Diff: []string{}, Message: "not known: forbidden"},
 	}))
+	g.Expect(plannedActions(app("web"), objectPlan{Suspended: true, Phases: []plannedPhase{{Phase: "Service", Verdict: verdictNotReached}}})).To(Equal([]PlannedAction{
+		{Verb: "none", Kind: "AppService", Namespace: "shop", Name: "web", Diff: []string{}, Message: "suspended: nothing is done until it is resumed"},
+	}))
+}
+
+func TestPlanNamesTheLoginThatReadsAzure(t *testing.T) {
+	g := NewWithT(t)
+	invoices, _ := storage().Object.(*v1beta1.SecureStorage)
+	invoices.ResourceVersion = "1"
+	notesWith := func(credential cloud.Credentials) []string {
+		p := &planner{settings: settings{credential: credential}}
+		p.noteCloud(invoices)
+		return p.notes
+	}
+	g.Expect(notesWith(ownLogin{cloud.AzureCredentials{}})).To(ConsistOf(HavePrefix("Azure was read with your own login")))
+	g.Expect(notesWith(noLogin{})).To(BeEmpty())
 }

@@ -41,12 +41,12 @@ func newWhy(o *options) *cobra.Command {
 }
 
 func (o *options) why(ctx context.Context, c *clients, t target) (string, error) {
-	objects, err := c.objects(ctx, t)
+	objects, notes, err := c.objects(ctx, t)
 	if err != nil {
 		return "", err
 	}
 	if t.name == "" {
-		return whyFleet(objects, c.namespace), nil
+		return whyFleet(objects, c.namespace) + notesText(notes), nil
 	}
 	found, err := c.evidence(ctx, objects[0])
 	if err != nil {
@@ -58,7 +58,8 @@ func (o *options) why(ctx context.Context, c *clients, t target) (string, error)
 // evidence is what why goes by.
 type evidence struct {
 	object object
-	// deployment, replicaSets and pods are those below the object; nil if they do not exist, or were not needed.
+	// deployment, replicaSets and pods are those below the object, with the newest ReplicaSet and its pods first; nil if
+	// they do not exist, or were not needed.
 	deployment  *appsv1.Deployment
 	replicaSets []appsv1.ReplicaSet
 	pods        []corev1.Pod
@@ -111,6 +112,7 @@ func (c *clients) addPods(ctx context.Context, found *evidence) error {
 	if err != nil {
 		return err
 	}
+	sortNewestFirst(sets)
 	regarding := map[string]bool{}
 	for _, live := range sets {
 		set, ok := live.(*appsv1.ReplicaSet)
@@ -331,7 +333,7 @@ func podProblem(pod *corev1.Pod) *problem {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == v1beta1.PodConditionContract && c.Status == corev1.ConditionFalse {
 			return &problem{v1beta1.ReasonContractNotApproved, "it offers a contract that is not approved, so it takes no traffic", func(namespace, _ string, o object) string {
-				return fmt.Sprintf("Run kubectl fixpoint mcp contract %s -n %s to see the difference, and kubectl fixpoint approve mcp/%s -n %s to approve it", o.GetName(), namespace, o.GetName(), namespace)
+				return fmt.Sprintf("Run kubectl fixpoint mcp contract %s -n %s to see what differs, and how to approve it", o.GetName(), namespace)
 			}}
 		}
 	}

@@ -89,6 +89,7 @@ func TestEachViewShowsTheClusterAndIsAccessible(t *testing.T) {
 		{hash: hashOf("appservices", w.Namespace, "web", ""), sees: []string{"Dependencies", "Config", "Pre deploy", "Deployment", "Done", "ReplicaSet", "fixpoint-appservice", "ServiceReady", "Not configured"}},
 		{hash: hashOf("mcpservers", w.Namespace, "tools", ""), sees: []string{"Dependencies", "Waiting", "absent", "Blocked"}},
 		{hash: hashOf("mcpservers", w.Namespace, "tools", "contract"), sees: []string{"Tools, prompts and resource templates", "There is no contract"}},
+		{hash: hashOf("mcpservers", w.Namespace, "tools", "plan"), sees: []string{"waits: ", "absent"}},
 		{hash: hashOf("securestorages", w.Namespace, "invoices", ""), sees: []string{"Storage account", "Key access", "Encryption", "Done", "Export", "Account keys", "Not configured"}},
 		{hash: hashOf("appservices", w.Namespace, "web", "events"), sees: []string{"Drift corrected", "kubectl-scale changed .spec.replicas"}},
 		{hash: hashOf("appservices", w.Namespace, "web", "drifts"), sees: []string{"spec.replicas", "kubectl-scale", "Reverted"}},
@@ -175,6 +176,23 @@ func TestBrowserWithoutTheURLIsToldWhereItIs(t *testing.T) {
 	b.Expect(b.violations()).To(BeEmpty())
 }
 
+// refuseOneRequest answers the next request as if the credential had expired, and counts the answers of /session.
+const refuseOneRequest = `(() => {
+	const real = window.fetch;
+	let refused = false;
+	window.sessions = 0;
+	window.fetch = async (path, init) => {
+		if (!refused) {
+			refused = true;
+			return new Response('{"message": "Unauthorized"}', {status: 401});
+		}
+		const response = await real(path, init);
+		if (path === "/session") window.sessions++;
+		return response;
+	};
+	return true;
+})()`
+
 func TestChangesObjectsAfterShowingWhatHappens(t *testing.T) {
 	w := newFixture(t)
 	s := w.adminConsole("editing-user", console.Options{})
@@ -196,6 +214,24 @@ func TestChangesObjectsAfterShowingWhatHappens(t *testing.T) {
 	b.sees("spec.replicas")
 	b.Expect(*app().Spec.Replicas).To(BeEquivalentTo(2), "an invalid spec is refused")
 	b.click("Cancel")
+
+	edit("COLOR: green", "COLOR: blue")
+	b.sees("+   COLOR: blue")
+	bob := app()
+	bob.Spec.Config["SIZE"] = "10"
+	w.Expect(w.As("bob").Update(w.Ctx, bob)).To(Succeed())
+	b.click("Apply")
+	b.sees("the spec has changed since it was read")
+	b.Expect(app().Spec.Config).To(Equal(map[string]string{"COLOR": "green", "SIZE": "10"}), "the change by bob is not reverted")
+	b.click("Back")
+	b.click("Cancel")
+	b.Eventually(func() bool { return evaluate[bool](b, `!document.querySelector("dialog")`) }, browserTime).Should(BeTrue())
+	w.ready("web")
+
+	evaluate[bool](b, refuseOneRequest)
+	b.click("Reconcile")
+	b.Eventually(func() int { return evaluate[int](b, `window.sessions`) }, browserTime).ShouldNot(BeZero(), "the page reads who is signed in")
+	b.sees("Conditions")
 
 	edit("replicas: 2", "replicas: 3")
 	b.sees("- replicas: 2")

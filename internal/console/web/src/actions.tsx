@@ -148,8 +148,10 @@ export function Edit({ object, path, close }: { object: KubeObject; path: string
   };
   const check = () =>
     attempt(async () => {
-      const edited = load(text) as KubeObject;
-      if (typeof edited !== "object" || edited === null || typeof edited.spec !== "object") throw new Error("The text must be an object with a spec.");
+      const typed = load(text) as KubeObject;
+      if (typeof typed !== "object" || typed === null || typeof typed.spec !== "object") throw new Error("The text must be an object with a spec.");
+      // The server refuses the edit if the spec has changed since the dialog was opened.
+      const edited = { ...typed, metadata: { ...typed.metadata, generation: before.metadata.generation } };
       const [after, plan] = await Promise.all([request<KubeObject>("PUT", `${path}?dryRun=All`, edited), request<Plan>("POST", `${path}/plan`, edited)]);
       setReview({ object: edited, after, plan });
     });

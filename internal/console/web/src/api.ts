@@ -28,7 +28,20 @@ export async function errorOf(response: Response): Promise<APIError> {
   }
 }
 
+/** Sends a request, again with another CSRF token if the one of the session is not current: a renewed credential has another. */
 export async function request<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  try {
+    return await send<T>(method, path, body, signal);
+  } catch (error) {
+    if (!(error instanceof APIError) || error.reason !== "CSRFTokenInvalid") throw error;
+    const user = session.value?.user;
+    await openSession();
+    if (session.value?.user !== user) throw error;
+    return send<T>(method, path, body, signal);
+  }
+}
+
+async function send<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
   const headers: Record<string, string> = { Accept: "application/json" };
   if (method !== "GET" && session.value) headers["X-CSRF-Token"] = session.value.csrf;
   const init: RequestInit = { method, headers, credentials: "same-origin", redirect: "error" };
@@ -54,6 +67,22 @@ export async function request<T>(method: string, path: string, body?: unknown, s
   }
   const text = await response.text();
   return (text && response.headers.get("Content-Type")?.includes("json") ? JSON.parse(text) : text) as T;
+}
+
+/** A function that begins a call, or if one is in progress, another one after it. A call is never cut short by the next. */
+export function oneAtATime(call: () => Promise<void>): () => void {
+  let busy = false;
+  let again = false;
+  const begin = () => {
+    again = busy;
+    if (busy) return;
+    busy = true;
+    void call().finally(() => {
+      busy = false;
+      if (again) begin();
+    });
+  };
+  return begin;
 }
 
 export const get = <T>(path: string, signal?: AbortSignal) => request<T>("GET", path, undefined, signal);

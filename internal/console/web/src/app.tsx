@@ -2,7 +2,7 @@
 import { effect } from "@preact/signals";
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { APIError, openSession, session, signIn, signOut } from "./api.ts";
+import { APIError, get, openSession, session, signIn, signOut } from "./api.ts";
 import { CloudView } from "./cloud.tsx";
 import { DriftsView } from "./drifts.tsx";
 import { FleetView } from "./list.tsx";
@@ -12,7 +12,8 @@ import { ObjectView } from "./object.tsx";
 import { kindOf } from "./route.ts";
 import { dismiss, frame, route, say, theme, toasts, type Theme } from "./state.ts";
 import { connection, failure, rows, start } from "./store.ts";
-import { Choice, Dialog, Failure, Loading, Mark, useLoad } from "./ui.tsx";
+import type { Session } from "./types.ts";
+import { Choice, Dialog, Failure, Loading, Mark } from "./ui.tsx";
 import "./fonts.css";
 import "./style.css";
 import icon from "./icon.svg";
@@ -136,7 +137,11 @@ function Menu({ close, help }: { close: () => void; help: () => void }) {
 function SignIn() {
   const [error, setError] = useState<Error>();
   const [busy, setBusy] = useState(false);
-  const refusal = useLoad("/session").error;
+  const [refusal, setRefusal] = useState<Error>();
+  useEffect(() => {
+    // The credential may have been renewed since it was refused.
+    get<Session>("/session").then((found) => (session.value = found), setRefusal);
+  }, []);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     const form = event.target as HTMLFormElement;

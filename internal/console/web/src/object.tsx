@@ -211,11 +211,11 @@ function Events({ row }: { row: Row }) {
   );
 }
 
-const verbs = { create: "Create", update: "Update", delete: "Delete", step: "Do", none: "Leave" };
+const verbs = { create: "Create", update: "Update", delete: "Delete", step: "Do", none: "" };
 const verbTones = { create: "good", update: "wait", delete: "bad", step: "wait", none: "none" } as const;
 
 export function PlanList({ plan }: { plan: Plan }) {
-  const actions = (plan.actions ?? []).filter((action) => action.verb !== "none");
+  const actions = plan.actions ?? [];
   return (
     <>
       {actions.length === 0 ? (

@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { oneAtATime, request, session } from "./api.ts";
 import { diff, hunks } from "./diff.ts";
 import { countTones, everything, group, items, select, sort, stateOf, tally, toneOf, visible } from "./fleet.ts";
 import { format, objectHref, parse } from "./route.ts";
 import { fields, search, typeOf } from "./schema.ts";
+import { read, rows } from "./store.ts";
 import { backoff, Parser } from "./stream.ts";
 import { age, counted, day, duration, parseTime, title, words } from "./text.ts";
 import { timeline } from "./timeline.ts";
@@ -75,6 +77,64 @@ test("a stream is parsed wherever it is cut", () => {
     const parser = new Parser();
     assert.deepEqual([...parser.feed(text.slice(0, at)), ...parser.feed(text.slice(at))], expected, `cut at ${at}`);
   }
+});
+
+test("a stream that sends nothing, not even comments, has ended", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let body!: ReadableStreamDefaultController<Uint8Array>;
+  let error = "";
+  const received: string[] = [];
+  read(new ReadableStream<Uint8Array>({ start: (controller) => void (body = controller) }), (id) => received.push(id)).catch((problem: Error) => (error = problem.message));
+  const settle = () => new Promise(setImmediate);
+  for (const text of [`event: SYNC\nid: 1\ndata: {}\n\n`, ": keep-alive\n\n", ": keep-alive\n\n", ": keep-alive\n\n"]) {
+    body.enqueue(new TextEncoder().encode(text));
+    await settle();
+    t.mock.timers.tick(44_000);
+    await settle();
+    assert.equal(error, "");
+  }
+  t.mock.timers.tick(1_000);
+  await settle();
+  assert.equal(error, "the server sends nothing");
+  assert.deepEqual(received, ["1"]);
+  assert.equal(rows.size, 0);
+});
+
+test("a write is sent again with the CSRF token of a renewed credential of the same user", async (t) => {
+  const before = { user: "jane", mode: "proxy", csrf: "old", console: "", cluster: "", cloud: false } as const;
+  let user = "jane";
+  const sent: string[] = [];
+  t.mock.method(globalThis, "fetch", async (path: string, init: RequestInit) => {
+    const csrf = (init.headers as Record<string, string>)["X-CSRF-Token"] ?? "";
+    sent.push(`${init.method} ${path} ${csrf}`);
+    if (path === "/session") return Response.json({ ...before, user, csrf: "new" });
+    return csrf === "new" ? Response.json({ done: true }) : Response.json({ reason: "CSRFTokenInvalid", message: "not current" }, { status: 403 });
+  });
+  session.value = before;
+  assert.deepEqual(await request("POST", "/x"), { done: true });
+  assert.deepEqual(sent, ["POST /x old", "GET /session ", "POST /x new"]);
+  user = "eve";
+  session.value = before;
+  await assert.rejects(request("POST", "/x"), /not current/, "another user has signed in");
+});
+
+test("a call that is in progress ends before the next begins", async () => {
+  const calls: (() => void)[] = [];
+  const load = oneAtATime(() => new Promise((done) => calls.push(done)));
+  const finish = async (call: number) => {
+    calls[call]!();
+    await new Promise(setImmediate);
+  };
+  load();
+  load();
+  load();
+  assert.equal(calls.length, 1);
+  await finish(0);
+  assert.equal(calls.length, 2, "once for all that came meanwhile");
+  await finish(1);
+  assert.equal(calls.length, 2);
+  load();
+  assert.equal(calls.length, 3);
 });
 
 test("attempts wait longer and longer, up to a limit", () => {

@@ -42,12 +42,19 @@ export function apply(message: Message): void {
   }
 }
 
-async function read(response: Response, received: (id: string) => void): Promise<void> {
+/** Three times the interval at which the server sends a comment. */
+const silence = 45_000;
+
+export async function read(body: ReadableStream<Uint8Array>, received: (id: string) => void): Promise<void> {
   const parser = new Parser();
   const decoder = new TextDecoder();
-  const reader = response.body!.getReader();
+  const reader = body.getReader();
+  let isSilent = false;
   for (;;) {
-    const { done, value } = await reader.read();
+    // A connection can end without notice, for example when a laptop changes its network.
+    const timer = setTimeout(() => ((isSilent = true), reader.cancel()), silence);
+    const { done, value } = await reader.read().finally(() => clearTimeout(timer));
+    if (isSilent) throw new Error("the server sends nothing");
     if (done) return;
     const messages = parser.feed(decoder.decode(value, { stream: true }));
     if (messages.length === 0) continue;
@@ -83,7 +90,7 @@ async function watch(namespace: string, position: { id: string }, stop: AbortSig
       }
       if (!response.ok) throw await errorOf(response);
       if (position.id) connection.value = "live"; // what was missed follows, if anything
-      await read(response, (id) => {
+      await read(response.body!, (id) => {
         position.id = id;
         attempt = 0;
       });

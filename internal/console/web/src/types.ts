@@ -86,7 +86,7 @@ export interface Condition {
 export interface KubeObject {
   apiVersion: string;
   kind: string;
-  metadata: { name: string; namespace?: string; annotations?: Record<string, string>; [key: string]: unknown };
+  metadata: { name: string; namespace?: string; generation?: number | undefined; annotations?: Record<string, string>; [key: string]: unknown };
   spec?: Record<string, unknown>;
   status?: { conditions?: Condition[]; [key: string]: unknown };
 }

@@ -1,7 +1,7 @@
 // The parts that views share.
 import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { APIError, get } from "./api.ts";
+import { APIError, get, oneAtATime } from "./api.ts";
 import type { Line } from "./diff.ts";
 import type { Tone } from "./fleet.ts";
 import { objectHref, resourceOf } from "./route.ts";
@@ -105,19 +105,22 @@ export interface Loaded<T> {
 /** Loads a path. While it loads again, the previous answer stays. */
 export function useLoad<T>(path: string): Loaded<T> {
   const [state, setState] = useState<{ path: string; data?: T; error?: Error }>({ path });
-  const [turn, setTurn] = useState(0);
-  const reload = useCallback(() => setTurn((n) => n + 1), []);
+  const load = useRef(() => {});
+  const reload = useCallback(() => load.current(), []);
   useEffect(() => {
     if (!path) return;
     const stop = new AbortController();
-    get<T>(path, stop.signal).then(
-      (data) => setState({ path, data }),
-      (error: Error) => {
-        if (!stop.signal.aborted) setState((before) => ({ ...(before.path === path ? before : {}), path, error }));
-      },
+    load.current = oneAtATime(() =>
+      get<T>(path, stop.signal).then(
+        (data) => setState({ path, data }),
+        (error: Error) => {
+          if (!stop.signal.aborted) setState((before) => ({ ...(before.path === path ? before : {}), path, error }));
+        },
+      ),
     );
+    load.current();
     return () => stop.abort();
-  }, [path, turn]);
+  }, [path]);
   const current = state.path === path;
   return { data: current ? state.data : undefined, error: current ? state.error : undefined, reload };
 }

@@ -1,0 +1,74 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
+)
+
+// applying is a server that also has the method Apply, and no Watch.
+type applying struct {
+	client.WithWatch
+	server *ssatest.Server
+}
+
+// Get implements [client.Reader].
+func (a applying) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	return a.server.Get(ctx, key, into, options...)
+}
+
+// Apply implements [client.Writer].
+func (a applying) Apply(ctx context.Context, configuration runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+	raw, err := json.Marshal(configuration)
+	if err != nil {
+		return err
+	}
+	object := &unstructured.Unstructured{}
+	if err := object.UnmarshalJSON(raw); err != nil {
+		return err
+	}
+	given := (&client.ApplyOptions{}).ApplyOptions(options)
+	return a.server.Patch(ctx, object, client.RawPatch(types.ApplyPatchType, raw), &client.PatchOptions{FieldManager: given.FieldManager, Force: given.Force})
+}
+
+func TestConsoleResumesWithoutHoldingTheField(t *testing.T) {
+	g := NewWithT(t)
+	api := applying{server: ssatest.NewServer(scheme, ssatest.Options{})}
+	c := &Client{clients: &clients{WithWatch: api}}
+	suspend := func(suspend bool, reason string) *unstructured.Unstructured {
+		live, err := c.Suspend(t.Context(), "appservices", "shop", "web", suspend, reason)
+		g.Expect(err).NotTo(HaveOccurred())
+		return live
+	}
+	declare := func(spec *fixpointac.AppServiceSpecApplyConfiguration) {
+		g.Expect(api.Apply(t.Context(), fixpointac.AppService("web", "shop").WithSpec(spec), client.FieldOwner("argocd"))).To(Succeed())
+	}
+	holders := func(live *unstructured.Unstructured) []string {
+		return holdersOfField(live, []string{"spec", "suspend"})
+	}
+	declare(fixpointac.AppServiceSpec().WithImage("a"))
+
+	live := suspend(true, "maintenance")
+	g.Expect(holders(live)).To(Equal([]string{suspendManager}))
+	g.Expect(live.GetAnnotations()).To(HaveKeyWithValue(v1beta1.AnnotationReason, "maintenance"))
+
+	live = suspend(false, "")
+	g.Expect(live.Object["spec"]).NotTo(HaveKey("suspend"))
+	g.Expect(holders(live)).To(BeEmpty())
+	g.Expect(live.GetAnnotations()).NotTo(HaveKey(v1beta1.AnnotationReason))
+
+	declare(fixpointac.AppServiceSpec().WithImage("a").WithSuspend(true))
+	live = suspend(false, "")
+	g.Expect(live.Object["spec"]).To(HaveKeyWithValue("suspend", false), "what another field manager has set is overridden")
+	g.Expect(holders(live)).To(Equal([]string{suspendManager}))
+}

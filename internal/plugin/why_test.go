@@ -1,0 +1,62 @@
+package plugin
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
+)
+
+// rollout is a Deployment with its ReplicaSets, each with a pod that cannot be scheduled.
+func rollout(g Gomega, sets ...*appsv1.ReplicaSet) []client.Object {
+	labels := map[string]string{workload.LabelName: "web"}
+	control := func(owner, object client.Object) client.Object {
+		object.SetLabels(labels)
+		g.Expect(controllerutil.SetControllerReference(owner, object, scheme)).To(Succeed())
+		return object
+	}
+	d := deployment(0)
+	d.ManagedFields = nil
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+	objects := []client.Object{control(app("web").Object, d)}
+	for _, set := range sets {
+		objects = append(objects, control(d, set), control(set, pod(set.Name+"-x", isUnschedulable)))
+	}
+	return objects
+}
+
+func withRevision(revision string, set *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+	set.Annotations = map[string]string{"deployment.kubernetes.io/revision": revision}
+	return set
+}
+
+func TestWhyBlamesAPodOfTheNewestReplicaSet(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, second *appsv1.ReplicaSet
+		want          string
+	}{
+		"the one that was created last": {replicaSet("web-1", 0, 1, time.Hour), replicaSet("web-2", 0, 1, time.Minute), "web-2-x"},
+		"the one of a rollback": {
+			withRevision("2", replicaSet("web-1", 0, 1, time.Minute)), withRevision("3", replicaSet("web-2", 0, 1, time.Hour)), "web-2-x",
+		},
+		"of ten revisions": {
+			withRevision("9", replicaSet("web-1", 0, 1, time.Hour)), withRevision("10", replicaSet("web-2", 0, 1, time.Hour)), "web-2-x",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			o := app("web", cannotPull)
+			found, err := refusing(clientOf(rollout(g, c.first, c.second)...), forbidden, "EventList").evidence(t.Context(), o)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(found.pods).To(HaveLen(2))
+			g.Expect(findCulprit(found)).NotTo(BeNil())
+			g.Expect(findCulprit(found).object).To(Equal("Pod " + c.want))
+		})
+	}
+}
