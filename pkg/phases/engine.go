@@ -331,7 +331,7 @@ func (w *walk[S]) tearDown(ctx context.Context) (gone bool) {
 		w.failure = Wait(ReasonTerminating, "waiting for the garbage collector to orphan the children, as the deletion asks (finalizers: "+metav1.FinalizerOrphanDependents+")", 0)
 		return false
 	}
-	var deleted []int // phases of which something may be left
+	var deleted []int // phases whose children have been deleted and may be left
 	for i := len(w.slots) - 1; i >= 0; i-- {
 		if s := &w.slots[i]; s.Child == nil && s.Undo != nil {
 			if !w.areGone(ctx, deleted) {
@@ -342,7 +342,9 @@ func (w *walk[S]) tearDown(ctx context.Context) (gone bool) {
 		if !w.undo(ctx, i, w.slots[i].Undo) {
 			return false
 		}
-		deleted = append(deleted, i)
+		if w.slots[i].Gone != nil { // or else what Undo has said is the last word
+			deleted = append(deleted, i)
+		}
 	}
 	return w.areGone(ctx, deleted)
 }

@@ -74,13 +74,21 @@ func describeDrift(e evidence, lost []fieldPath) (differ []fieldPath, drifts []D
 
 // takerOf is the entry of the manager that took the field. An Update records a field only if it changes its value, and
 // takes it from all others then. So among several that hold the field, the one that holds it by Update has changed it,
-// and the others agreed. If all of them apply it, the bookkeeping does not tell: the last is as good a guess as any.
+// and the others agreed. If all of them apply it, the bookkeeping does not tell: the last is as good a guess as any. What
+// may hold it as a part of an atomic field at another API version counts only if nobody holds it by its name: a struct of
+// which all fields were taken looks the same.
 func (m managedFields) takerOf(path fieldPath, apiVersion string) *managedEntry {
-	var holders []managedEntry
+	var holders, atomic []managedEntry
 	for _, e := range m.entries {
-		if holds(e.set, path) || e.APIVersion != apiVersion && holdsAtomic(e.set, path) {
+		switch {
+		case holds(e.set, path):
 			holders = append(holders, e)
+		case e.APIVersion != apiVersion && holdsAtomic(e.set, path):
+			atomic = append(atomic, e)
 		}
+	}
+	if len(holders) == 0 {
+		holders = atomic
 	}
 	if len(holders) == 0 {
 		return nil

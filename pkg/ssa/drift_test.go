@@ -84,6 +84,23 @@ func TestDriftNamesTheManagerThatChangedTheField(t *testing.T) {
 	}
 }
 
+// A struct of which all fields were taken looks like an atomic field, which another version may have.
+func TestDriftNamesTheManagerThatHoldsTheFieldByItsName(t *testing.T) {
+	entry := func(manager, apiVersion, fieldsV1 string) managedEntry {
+		e := applyEntry(manager, apiVersion, "")
+		e.Operation = metav1.ManagedFieldsOperationUpdate
+		return managedEntry{ManagedFieldsEntry: e, set: fields(t, fieldsV1)}
+	}
+	emptied := entry("before-first-apply", "v1alpha1", `{"f:spec":{"f:key":{}}}`)
+	robot := entry("robot", "v1beta1", `{"f:spec":{"f:key":{"f:name":{}}}}`)
+	path := makeFieldPath("spec", "key", "name")
+	g := NewWithT(t)
+	for _, entries := range [][]managedEntry{{emptied, robot}, {robot, emptied}} {
+		g.Expect(managedFields{entries: entries}.takerOf(path, "v1beta1").Manager).To(Equal("robot"))
+	}
+	g.Expect(managedFields{entries: []managedEntry{emptied}}.takerOf(path, "v1beta1").Manager).To(Equal("before-first-apply"))
+}
+
 func (e edit) write(ctx context.Context, server client.Client) error {
 	live := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
 	if e.apply {
