@@ -73,7 +73,7 @@ func (s *scope) deleteAccount(ctx context.Context) (phases.Verdict, error) {
 	err := s.connectAndRead(ctx)
 	switch {
 	case isResourceGroupDeleted(err):
-		return s.confirmAbsence(ctx) // it was deleted with the group, or moved
+		return phases.Done(""), nil // the account was deleted with the group
 	case s.hasNothingInCloud(err):
 		return phases.Done(""), nil
 	case err != nil:
@@ -121,30 +121,20 @@ func (s *scope) usesGrant(g keyGrant) bool {
 }
 
 // confirmAbsence waits for an account that was just requested and is not visible yet; deleting nothing
-// would orphan it. A name that is available shows that no account exists. A name that stays taken without a
-// visible account belongs to another owner, or to the account of this SecureStorage in another resource group.
+// would orphan it. A name that is available shows that no account exists; a name that stays taken
+// without a visible account belongs to another owner.
 func (s *scope) confirmAbsence(ctx context.Context) (phases.Verdict, error) {
-	name := accountName(s.storage)
-	available, err := s.accounts.IsNameAvailable(ctx, s.group(), name)
-	isUnknown := cloud.Is(err, cloud.Denied, cloud.Locked)
-	switch {
-	case err != nil && !isUnknown:
-		return s.classifyError(err)
-	case available:
-		return phases.Done(""), nil
-	case s.sinceDeletion() <= visibilityTimeout:
-		return phases.Wait(v1beta1.ReasonTerminating, "storage account name "+name+" is still in use; waiting in case the account was just created and is not visible yet", jitter(s.backoffSince(s.storage.DeletionTimestamp.Time, pollTeardown, maxPollCreation))), nil
-	case s.storage.Status.AccountID != "" && !isUnknown:
-		return s.decideMoved(), nil
-	default:
+	if s.sinceDeletion() > visibilityTimeout {
 		return phases.Done(""), nil
 	}
-}
-
-// decideMoved blocks the deletion: an account that was moved has the same identity, and loses its key if the grant is revoked.
-func (s *scope) decideMoved() phases.Verdict {
-	return phases.Stalled(v1beta1.ReasonDeletionBlocked, "storage account "+accountName(s.storage)+" is not in resource group "+s.group()+", but its name is in use; if the account was moved, move it back, "+
-		"or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(jitter(retryCredentials))
+	available, err := s.accounts.IsNameAvailable(ctx, s.group(), accountName(s.storage))
+	if err != nil && !cloud.Is(err, cloud.Denied, cloud.Locked) {
+		return s.classifyError(err)
+	}
+	if available {
+		return phases.Done(""), nil
+	}
+	return phases.Wait(v1beta1.ReasonTerminating, "storage account name "+accountName(s.storage)+" is still in use; waiting in case the account was just created and is not visible yet", jitter(pollTeardown)), nil
 }
 
 func undoKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
@@ -167,7 +157,7 @@ func (s *scope) revokeGrants(ctx context.Context) ([]keyGrant, phases.Verdict, e
 		verdict, err := s.classifyError(err)
 		return grants, verdict, err
 	}
-	if s.account != nil || len(s.abandoned) > 0 {
+	if s.account != nil {
 		s.reportKeptGrants(grants)
 		return nil, phases.Done(""), nil
 	}
@@ -201,10 +191,7 @@ func (s *scope) revokeAll(ctx context.Context, grants []keyGrant) (remaining []k
 // reportKeptGrants reports the grants of an account that was abandoned.
 func (s *scope) reportKeptGrants(grants []keyGrant) {
 	if s.isManaged() && s.account.PrincipalID != "" {
-		grants = append(grants, s.desiredGrant(s.account.PrincipalID))
-	}
-	if len(s.abandoned) > 0 && len(grants) > 0 {
-		s.abandoned = append(s.abandoned, "its grant on key vault "+vaultNames(grants))
+		s.abandoned = append(s.abandoned, "its grant on key vault "+vaultNames(append(grants, s.desiredGrant(s.account.PrincipalID))))
 	}
 }
 

@@ -392,11 +392,10 @@ func verdictOf(err error) Verdict {
 	if !errors.As(err, &reasoner) {
 		return Wait(ReasonFailed, withoutVolatile(err.Error()), 0)
 	}
-	message := withoutVolatile(reasoner.Error()) // it may quote what a webhook says
 	if reasoner.Permanent() {
-		return Stalled(reasoner.ConditionReason(), message)
+		return Stalled(reasoner.ConditionReason(), reasoner.Error())
 	}
-	return Wait(reasoner.ConditionReason(), message, 0)
+	return Wait(reasoner.ConditionReason(), reasoner.Error(), 0)
 }
 
 // acceptable sees to it that the API server accepts the condition that is made of a verdict.
