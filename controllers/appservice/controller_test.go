@@ -1,9 +1,7 @@
 package appservice
 
 import (
-	"context"
 	"errors"
-	"reflect"
 	"testing"
 	"testing/synctest"
 
@@ -254,22 +252,9 @@ func TestPlansWithThePermissionsOfTheUser(t *testing.T) {
 	}
 }
 
-// indexer fails for one kind.
-type indexer struct {
-	client.FieldIndexer
-	fails client.Object
-}
-
-func (i indexer) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
-	if reflect.TypeOf(object) == reflect.TypeOf(i.fails) {
-		return errors.New("refused")
-	}
-	return i.FieldIndexer.IndexField(ctx, object, field, extract)
-}
-
 type managerWithIndexer struct {
 	*managertest.Manager
-	indexer indexer
+	indexer managertest.FailingIndexer
 }
 
 func (m managerWithIndexer) GetFieldIndexer() client.FieldIndexer { return m.indexer }
@@ -280,7 +265,7 @@ func TestManagerDoesNotStartWithoutItsIndexes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			m := managertest.New(t, newScheme(g), ssatest.Options{})
-			g.Expect(Setup(t.Context(), managerWithIndexer{m, indexer{m.GetFieldIndexer(), kind}}, Options{})).To(MatchError(ContainSubstring("refused")))
+			g.Expect(Setup(t.Context(), managerWithIndexer{m, managertest.FailingIndexer{FieldIndexer: m.GetFieldIndexer(), Fails: kind}}, Options{})).To(MatchError(ContainSubstring("refused")))
 		})
 	}
 }

@@ -1,10 +1,8 @@
 package mcpserver
 
 import (
-	"context"
 	"errors"
 	"net/url"
-	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,20 +244,7 @@ func (m *failingManager) GetRESTMapper() meta.RESTMapper {
 }
 
 func (m *failingManager) GetFieldIndexer() client.FieldIndexer {
-	return failingIndexer{m.Manager.GetFieldIndexer(), m.index}
-}
-
-type failingIndexer struct {
-	client.FieldIndexer
-
-	fails client.Object
-}
-
-func (i failingIndexer) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
-	if reflect.TypeOf(object) == reflect.TypeOf(i.fails) {
-		return errors.New("refused")
-	}
-	return i.FieldIndexer.IndexField(ctx, object, field, extract)
+	return managertest.FailingIndexer{FieldIndexer: m.Manager.GetFieldIndexer(), Fails: m.index}
 }
 
 func newFailingManager(t *testing.T) (*failingManager, Options) {

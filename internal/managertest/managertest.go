@@ -4,8 +4,10 @@ package managertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 	"testing"
 
@@ -206,4 +208,19 @@ func (w *watches) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 // List implements [client.Reader].
 func (w *watches) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
 	return w.server.Cache().List(ctx, into, options...)
+}
+
+// FailingIndexer refuses to index one kind.
+type FailingIndexer struct {
+	client.FieldIndexer
+	// Fails is an object of the kind.
+	Fails client.Object
+}
+
+// IndexField implements [client.FieldIndexer].
+func (i FailingIndexer) IndexField(ctx context.Context, object client.Object, field string, extract client.IndexerFunc) error {
+	if reflect.TypeOf(object) == reflect.TypeOf(i.Fails) {
+		return errors.New("refused")
+	}
+	return i.FieldIndexer.IndexField(ctx, object, field, extract)
 }
