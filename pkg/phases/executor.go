@@ -227,6 +227,9 @@ func (*superseded) Error() string { return "the object has changed since it was 
 
 // isSuperseded says whether something changed while it was reconciled: nothing is wrong.
 func isSuperseded(err error) bool {
+	if err == nil { // or else each phase of each reconcile allocates
+		return false
+	}
 	var newer *superseded
 	return errors.As(err, &newer) || ssa.IsStale(err)
 }

@@ -103,6 +103,9 @@ func (o *outcome) first(is func(Verdict) bool) (phase string, verdict Verdict) {
 
 // retryable is the error of the walk if trying again may help.
 func (o *outcome) retryable() error {
+	if o.err == nil {
+		return nil
+	}
 	var reasoner conditionReasoner
 	if errors.As(o.err, &reasoner) && reasoner.Permanent() {
 		return nil
