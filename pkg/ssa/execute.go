@@ -116,6 +116,9 @@ func (a *Applier) patch(ctx context.Context, id identity, patch client.Patch, op
 		return nil, err
 	}
 	options.DisableReadYourWritesConsistency = a.dryRun // there is no write to read
+	// An apply with unknown fields is refused in any case. Validation only adds a warning about duplicate fields, which an
+	// encoder does not write, and parses each apply once more for it.
+	options.FieldValidation = metav1.FieldValidationIgnore
 	if subresource == "" {
 		err = a.client.Patch(ctx, live, patch, &options)
 	} else {

@@ -221,6 +221,7 @@ func TestRequestsCarryTheManagerAndForceWhatIsOwnedOrNew(t *testing.T) {
 			var sent []request
 			for _, patch := range server.patches {
 				sent = append(sent, request{patch.options.FieldManager, patch.options.Force != nil, patch.options.DisableReadYourWritesConsistency})
+				g.Expect(patch.options.FieldValidation).To(Equal(metav1.FieldValidationIgnore), "the API server parses it once")
 			}
 			g.Expect(sent).To(Equal(test.want))
 		})

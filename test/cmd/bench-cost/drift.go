@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -110,7 +113,12 @@ func (c *column) put(ctx context.Context, user client.Client, deployment *appsv1
 	if err != nil {
 		return err
 	}
-	return user.Apply(ctx, configuration, client.FieldOwner(appservice.FieldManager), client.ForceOwnership)
+	body, err := json.Marshal(configuration)
+	if err != nil {
+		return err
+	}
+	return user.Patch(ctx, deployment, client.RawPatch(types.ApplyPatchType, body),
+		client.FieldOwner(appservice.FieldManager), client.ForceOwnership, client.FieldValidation(metav1.FieldValidationIgnore))
 }
 
 // bareDrifts are the edits of a Deployment, which put reverts.
