@@ -703,6 +703,15 @@ func TestTheWebhookHasACertificate(t *testing.T) {
 			values: "{rbac: {namespaced: true}, namespaces: [a]}",
 			hasNot: []string{"Service fixpoint-system/fixpoint-webhook"}, notInDeployment: "webhook",
 		},
+		"for CRDs that are installed with another method": {
+			values:     "{crds: {install: false}, webhook: {enabled: true}}",
+			has:        []string{"Service fixpoint-system/fixpoint-webhook", "ClusterRole /fixpoint-webhook-definitions-role"},
+			deployment: []string{`"--webhook-bind-address=:9443"`},
+		},
+		"none, the CRDs are those of another release": {
+			values: "{crds: {install: false}}",
+			hasNot: []string{"Service fixpoint-system/fixpoint-webhook", "ClusterRole /fixpoint-webhook-definitions-role"}, notInDeployment: "webhook",
+		},
 		"none, disabled": {
 			values: "{webhook: {enabled: false}}",
 			hasNot: []string{"Service fixpoint-system/fixpoint-webhook", "ClusterRole /fixpoint-webhook-definitions-role"}, notInDeployment: "webhook",
@@ -726,7 +735,11 @@ func TestTheWebhookHasACertificate(t *testing.T) {
 			if c.notInDeployment != "" {
 				g.Expect(string(deployment)).NotTo(ContainSubstring(c.notInDeployment))
 			}
-			crd := objects[definition]
+			crd, isInstalled := objects[definition]
+			g.Expect(isInstalled).NotTo(Equal(strings.Contains(c.values, "crds: {install: false}")))
+			if !isInstalled {
+				return
+			}
 			g.Expect(crd.GetAnnotations()["cert-manager.io/inject-ca-from"]).To(Equal(c.annotation))
 			config, _, err := unstructured.NestedMap(crd.Object, "spec", "conversion", "webhook", "clientConfig")
 			g.Expect(err).NotTo(HaveOccurred())

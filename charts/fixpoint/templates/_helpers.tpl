@@ -63,10 +63,11 @@ subjects:
 {{- end -}}
 {{- end }}
 
-{{/* Whether this release serves the webhook: the release that installs the CRDs does. A manager without permissions on
-cluster-scoped resources cannot set the CA bundle, and needs a certificate. */}}
+{{/* Whether this release serves the webhook: by default, the release that installs the CRDs does. A manager without
+permissions on cluster-scoped resources cannot set the CA bundle, and needs a certificate. */}}
 {{- define "fixpoint.servesWebhook" -}}
-{{- if and .Values.webhook.enabled .Values.crds.install (or (not .Values.rbac.namespaced) (include "fixpoint.webhookCertificate" .)) -}}
+{{- $enabled := ternary .Values.crds.install .Values.webhook.enabled (kindIs "invalid" .Values.webhook.enabled) }}
+{{- if and $enabled (or (not .Values.rbac.namespaced) (include "fixpoint.webhookCertificate" .)) -}}
 true
 {{- end -}}
 {{- end }}
