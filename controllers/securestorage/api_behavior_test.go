@@ -563,6 +563,72 @@ func TestLockBlocksDeletion(t *testing.T) {
 	}
 }
 
+// An account in another resource group has the same identity, and loses its key with the grant.
+func TestDeletionKeepsGrantOfMovedAccount(t *testing.T) {
+	moved := func(t *testing.T) *fixture {
+		// given
+		f := readyFixture(t)
+		f.server.SeedGroup(f.demo.Subscription, "other", f.demo.Location)
+		f.Expect(f.server.MoveAccount(f.name(), "other")).To(Succeed())
+		return f
+	}
+	blocked := func(f *fixture) {
+		// when
+		f.delete()
+		// then
+		f.Expect(f.runUntilReason(v1beta1.ReasonDeletionBlocked).Message).To(ContainSubstring("if the account was moved, move it back"))
+		f.clock.Step(time.Hour)
+		f.reconcile()
+		f.Expect(f.server.ReadData(f.name())).To(Succeed())
+	}
+	t.Run("until it is moved back", func(t *testing.T) {
+		f := moved(t)
+		blocked(f)
+		f.Expect(f.server.MoveAccount(f.name(), f.demo.Group)).To(Succeed())
+		f.runUntilDeleted()
+		f.expectNothingLeft()
+	})
+	t.Run("from a group that was deleted", func(t *testing.T) {
+		f := moved(t)
+		f.server.Inject(fakecloud.Fault{Method: http.MethodGet, Resource: "/storageaccounts/" + f.name(), Times: 1000, Status: http.StatusNotFound, Code: "ResourceGroupNotFound"})
+		blocked(f)
+	})
+	t.Run("and abandoned", func(t *testing.T) {
+		f := moved(t)
+		blocked(f)
+		f.storage.Annotations = map[string]string{v1beta1.AnnotationAbandon: "true"}
+		f.runUntilDeleted()
+		f.Expect(f.eventsWith("Warning Abandoned", f.name(), "its grant on key vault "+f.demo.Vault)).To(Equal(1))
+		f.clock.Step(time.Hour)
+		f.Expect(f.server.ReadData(f.name())).To(Succeed())
+	})
+}
+
+// Each reconcile of a deletion asks for the name of the account before it revokes the grant, and each of these requests waits
+// for the write limit.
+func TestDeletionEndsWhereWritesAreScarce(t *testing.T) {
+	f := newFixture(t, fastCloud())
+	f.start(cloud.New(cloud.Config{
+		Cloud: fakecloud.CloudAt("https://fake.test"), Transport: f, Clock: f.clock,
+		Limits: cloud.Limits{WritesPerSecond: 0.1, WritesBurst: 5},
+	}))
+	f.runUntilReady()
+	f.delete()
+	began := f.clock.Now()
+	f.runUntilDeleted()
+	f.expectNothingLeft()
+	f.Expect(f.clock.Since(began)).To(BeNumerically("<", 90*time.Second))
+}
+
+func TestHoldOnDataBlocksDeletion(t *testing.T) {
+	f := readyFixture(t)
+	f.server.Inject(fakecloud.Fault{Method: http.MethodDelete, Resource: "/storageaccounts/" + f.name(), Times: 2, Status: http.StatusConflict, Code: "AccountProtectedFromDeletion"})
+	f.delete()
+	f.runUntilReason(v1beta1.ReasonDeletionBlocked)
+	f.runUntilDeleted()
+	f.expectNothingLeft()
+}
+
 func TestAbandon(t *testing.T) {
 	abandon := func(f *fixture) {
 		f.storage.Annotations = map[string]string{v1beta1.AnnotationAbandon: "true"}

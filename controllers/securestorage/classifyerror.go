@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -13,6 +16,7 @@ import (
 // Delays before a retry if the cloud does not suggest one.
 const (
 	retryInProgress  = 5 * time.Second
+	maxInProgress    = time.Minute
 	retryUnreachable = 15 * time.Second
 	retryCredentials = time.Minute
 )
@@ -47,7 +51,7 @@ func (s *scope) transientVerdict(failure *cloud.Error) (phases.Verdict, bool) {
 	case cloud.Throttled:
 		return phases.Wait(v1beta1.ReasonThrottled, "throttled by Azure; retrying", atLeast(failure.RetryAfter)), true
 	case cloud.InProgress:
-		return phases.Wait(v1beta1.ReasonOperationInProgress, failure.Error()+"; waiting for the operation in progress to finish", retryAfterOr(failure.RetryAfter, retryInProgress)), true
+		return phases.Wait(v1beta1.ReasonOperationInProgress, failure.Error()+"; waiting for the operation in progress to finish", retryAfterOr(failure.RetryAfter, s.backoffInProgress())), true
 	case cloud.NotFound:
 		return phases.Wait(v1beta1.ReasonOperationInProgress, failure.Error()+"; the resource was deleted or moved during the reconcile; retrying", retryAfterOr(failure.RetryAfter, retryInProgress)), true
 	case cloud.Propagating:
@@ -57,6 +61,12 @@ func (s *scope) transientVerdict(failure *cloud.Error) (phases.Verdict, bool) {
 	default:
 		return nil, false
 	}
+}
+
+// backoffInProgress grows with the time that the phase has been waiting: Azure also refuses with HTTP status 409 what no time
+// changes.
+func (s *scope) backoffInProgress() time.Duration {
+	return s.backoffSince(ptr.Deref(s.storage.Status.WaitingSince, metav1.Time{}).Time, retryInProgress, maxInProgress)
 }
 
 // permanentVerdict handles errors that a user has to resolve.

@@ -167,13 +167,14 @@ func TestTeardownRecoversFromTwoCrashes(t *testing.T) {
 // The object is deleted while the account that was just created is not visible yet.
 func TestDeletionWaitsForInvisibleAccount(t *testing.T) {
 	knobs := fastCloud()
-	knobs.ReadAfterWrite = fakecloud.Fixed(10 * time.Second)
+	knobs.ReadAfterWrite = fakecloud.Fixed(100 * time.Second)
 	f := newFixture(t, knobs)
 	f.reconcile()
 	f.delete()
 	f.runUntilDeleted()
 	f.expectNothingLeft()
 	f.Expect(f.created()).To(Equal(1))
+	f.Expect(f.calls).To(BeNumerically("<", 60), "it asks less often the longer it waits")
 }
 
 func TestTeardownRecoversFromCrashAtAnyCall(t *testing.T) {

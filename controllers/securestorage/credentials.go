@@ -117,7 +117,8 @@ func (a *cloudAccess) fromServiceAccount(namespace string, identity v1beta1.Secu
 			return "", &cloud.AssertionError{Message: fmt.Sprintf("the manager is not allowed to request tokens of ServiceAccount %s (spec.provider.workloadIdentity); an administrator can allow it: see Permissions in docs/operations.md", name)}
 		}
 		if err != nil {
-			return "", fmt.Errorf("requesting a token for ServiceAccount %s: %w", name, err)
+			// The error may change with each retry, so it is dropped.
+			return "", &cloud.AssertionError{Temporary: true, Message: fmt.Sprintf("the API server issued no token for ServiceAccount %s (spec.provider.workloadIdentity)", name)}
 		}
 		return request.Status.Token, nil
 	})

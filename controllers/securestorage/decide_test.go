@@ -348,6 +348,14 @@ func TestClassifyError(t *testing.T) {
 		NewWithT(t).Expect(err).NotTo(HaveOccurred())
 		NewWithT(t).Expect(verdict.After()).To(BeNumerically("~", want, want/10), "%s", kind)
 	}
+	// An operation that does not finish is asked for less often.
+	waiting := newScope()
+	for began, want := range map[time.Duration]time.Duration{time.Second: 5 * time.Second, 30 * time.Second: 15 * time.Second, time.Hour: time.Minute} {
+		waiting.storage.Status.WaitingSince = &metav1.Time{Time: noon.Add(-began)}
+		verdict, err := waiting.classifyError(&cloud.Error{Kind: cloud.InProgress})
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		NewWithT(t).Expect(verdict.After()).To(BeNumerically("~", want, want/10))
+	}
 	// Errors that are not about the cloud are returned, to be retried with backoff.
 	_, err := newScope().classifyError(errors.New("reading the credentials"))
 	NewWithT(t).Expect(err).To(HaveOccurred())

@@ -72,9 +72,9 @@ func undoEncryption(ctx context.Context, s *scope) (phases.Verdict, error) {
 func (s *scope) deleteAccount(ctx context.Context) (phases.Verdict, error) {
 	err := s.connectAndRead(ctx)
 	switch {
-	case isResourceGroupDeleted(err):
-		return phases.Done(""), nil // the account was deleted with the group
-	case s.hasNothingInCloud(err):
+	case isResourceGroupDeleted(err) && s.hadAccount():
+		return s.confirmAbsence(ctx) // it was deleted with the group, or moved
+	case isResourceGroupDeleted(err), s.hasNothingInCloud(err):
 		return phases.Done(""), nil
 	case err != nil:
 		return s.classifyError(err)
@@ -121,20 +121,37 @@ func (s *scope) usesGrant(g keyGrant) bool {
 }
 
 // confirmAbsence waits for an account that was just requested and is not visible yet; deleting nothing
-// would orphan it. A name that is available shows that no account exists; a name that stays taken
-// without a visible account belongs to another owner.
+// would orphan it. A name that is available shows that no account exists. A name that stays taken without a
+// visible account belongs to another owner, or to the account of this SecureStorage in another resource group.
 func (s *scope) confirmAbsence(ctx context.Context) (phases.Verdict, error) {
-	if s.sinceDeletion() > visibilityTimeout {
+	mayBeInvisible := s.sinceDeletion() <= visibilityTimeout
+	if !mayBeInvisible && !s.hadAccount() {
 		return phases.Done(""), nil
 	}
-	available, err := s.accounts.IsNameAvailable(ctx, s.group(), accountName(s.storage))
-	if err != nil && !cloud.Is(err, cloud.Denied, cloud.Locked) {
+	name := accountName(s.storage)
+	available, err := s.accounts.IsNameAvailable(ctx, s.group(), name)
+	isUnknown := cloud.Is(err, cloud.Denied, cloud.Locked)
+	switch {
+	case err != nil && !isUnknown:
 		return s.classifyError(err)
-	}
-	if available {
+	case available:
+		return phases.Done(""), nil
+	case mayBeInvisible:
+		return phases.Wait(v1beta1.ReasonTerminating, "storage account name "+name+" is still in use; waiting in case the account was just created and is not visible yet", jitter(s.backoffSince(s.storage.DeletionTimestamp.Time, pollTeardown, maxPollCreation))), nil
+	case s.hadAccount() && !isUnknown:
+		return s.decideMoved(), nil
+	default:
 		return phases.Done(""), nil
 	}
-	return phases.Wait(v1beta1.ReasonTerminating, "storage account name "+accountName(s.storage)+" is still in use; waiting in case the account was just created and is not visible yet", jitter(pollTeardown)), nil
+}
+
+// hadAccount says whether the account was seen, so that it may have been moved.
+func (s *scope) hadAccount() bool { return s.storage.Status.AccountID != "" }
+
+// decideMoved blocks the deletion: an account that was moved has the same identity, and loses its key if the grant is revoked.
+func (s *scope) decideMoved() phases.Verdict {
+	return phases.Stalled(v1beta1.ReasonDeletionBlocked, "storage account "+accountName(s.storage)+" is not in resource group "+s.group()+", but its name is in use; if the account was moved, move it back, "+
+		"or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(jitter(retryCredentials))
 }
 
 func undoKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
@@ -157,7 +174,7 @@ func (s *scope) revokeGrants(ctx context.Context) ([]keyGrant, phases.Verdict, e
 		verdict, err := s.classifyError(err)
 		return grants, verdict, err
 	}
-	if s.account != nil {
+	if s.account != nil || len(s.abandoned) > 0 {
 		s.reportKeptGrants(grants)
 		return nil, phases.Done(""), nil
 	}
@@ -191,7 +208,10 @@ func (s *scope) revokeAll(ctx context.Context, grants []keyGrant) (remaining []k
 // reportKeptGrants reports the grants of an account that was abandoned.
 func (s *scope) reportKeptGrants(grants []keyGrant) {
 	if s.isManaged() && s.account.PrincipalID != "" {
-		s.abandoned = append(s.abandoned, "its grant on key vault "+vaultNames(append(grants, s.desiredGrant(s.account.PrincipalID))))
+		grants = append(grants, s.desiredGrant(s.account.PrincipalID))
+	}
+	if len(s.abandoned) > 0 && len(grants) > 0 {
+		s.abandoned = append(s.abandoned, "its grant on key vault "+vaultNames(grants))
 	}
 }
 
@@ -265,8 +285,8 @@ func (s *scope) release(ctx context.Context) (phases.Verdict, error) {
 
 // mayHaveCreated says whether this SecureStorage may have created an account.
 func (s *scope) mayHaveCreated() bool {
-	if s.storage.Status.AccountID != "" || s.observes() {
-		return s.storage.Status.AccountID != ""
+	if s.hadAccount() || s.observes() {
+		return s.hadAccount()
 	}
 	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1beta1.ConditionStorageAccountReady)
 	switch {

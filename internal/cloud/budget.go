@@ -49,8 +49,11 @@ type budget struct {
 	streak int
 }
 
-// maxStreak limits the exponent by which a wait is lengthened.
-const maxStreak = 4
+// maxStreak limits the exponent by which a wait is lengthened, and maxLengthened the wait, unless Azure asks for more.
+const (
+	maxStreak     = 4
+	maxLengthened = 5 * time.Minute
+)
 
 // share holds the reservations of an object.
 type share struct {
@@ -194,7 +197,7 @@ func (b *budget) refused(retryAfter time.Duration) time.Duration {
 	defer b.mu.Unlock()
 	now := b.clock.Now()
 	if b.throttledFor(now) == 0 {
-		retryAfter <<= min(b.streak, maxStreak)
+		retryAfter = min(retryAfter<<min(b.streak, maxStreak), max(retryAfter, maxLengthened))
 		b.streak++
 	}
 	if until := now.Add(retryAfter); until.After(b.throttledUntil) {

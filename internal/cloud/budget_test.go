@@ -206,6 +206,22 @@ func TestThrottledResponseDelaysAllObjects(t *testing.T) {
 	g.Expect(b.refused(5 * time.Second)).To(Equal(5 * time.Second))
 }
 
+// Each throttled response lengthens the wait, but not beyond five minutes or what Azure asks for.
+func TestLengthenedWaitIsLimited(t *testing.T) {
+	for asked, most := range map[time.Duration]time.Duration{
+		17 * time.Second: 272 * time.Second,
+		time.Minute:      5 * time.Minute,
+		time.Hour:        time.Hour,
+	} {
+		g := NewWithT(t)
+		b, c := newTestBudget(Limits{})
+		for range maxStreak + 1 {
+			step(c, b.refused(asked))
+		}
+		g.Expect(b.refused(asked)).To(Equal(most))
+	}
+}
+
 func TestDropsReservationsOfInactiveObjects(t *testing.T) {
 	g := NewWithT(t)
 	// given objects that reserved a write and never return, and one that returns

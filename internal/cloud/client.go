@@ -240,15 +240,21 @@ func (c *Client) sendRead(r request, call func() error) error {
 // write sends a request that changes a resource.
 func (c *Client) write(r request, call func() error) error {
 	c.seen.spoil()
-	return c.post(r, call)
+	return c.sendWrite(r, r.object, call)
 }
 
-// post sends a request that counts against the write limit, whether or not it changes anything.
+// post sends a request that changes nothing, but counts against the write limit. Its reservations are its own: a reconcile
+// repeats such a request, which would take the reservation of the write after it each time, so that it is never sent.
 func (c *Client) post(r request, call func() error) error {
+	return c.sendWrite(r, r.object+" "+r.doing, call)
+}
+
+// sendWrite sends a request that is reserved for a holder.
+func (c *Client) sendWrite(r request, holder string, call func() error) error {
 	if err := c.checkScope(r); err != nil {
 		return err
 	}
-	if wait := c.budget.reserveWrite(r.object); wait > 0 {
+	if wait := c.budget.reserveWrite(holder); wait > 0 {
 		return throttled(r.doing, wait)
 	}
 	return c.outcome(r, call())
@@ -431,8 +437,9 @@ func (c *Client) DeleteAccount(ctx context.Context, group string, account *Accou
 // IsNameAvailable says whether no storage account in Azure has the name of an account of the group. It is a POST request, which
 // counts against the write limit.
 func (c *Client) IsNameAvailable(ctx context.Context, group, name string) (bool, error) {
+	c.seen.spoil() // the lists do not show the accounts of others
 	var answer armstorage.AccountsClientCheckNameAvailabilityResponse
-	err := c.write(c.forAccount(group, name, "checking the availability of the storage account name"), func() (err error) {
+	err := c.post(c.forAccount(group, name, "checking the availability of the storage account name"), func() (err error) {
 		answer, err = c.accounts.CheckNameAvailability(ctx, armstorage.AccountCheckNameAvailabilityParameters{
 			Name: &name,
 		}, nil)

@@ -2,7 +2,6 @@ package cloud
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -53,11 +52,23 @@ func (c AzureCredentials) Assertion(tenantID, clientID string, assert func(conte
 	return asserted{directory}, nil
 }
 
-// AssertionError says why no assertion could be created. Its message must contain nothing secret.
-type AssertionError struct{ Message string }
+// AssertionError says why no assertion could be created. Its message must contain nothing secret, and must not change
+// between retries.
+type AssertionError struct {
+	Message string
+	// Temporary is true if a retry can help.
+	Temporary bool
+}
 
 // Error implements error.
 func (e *AssertionError) Error() string { return e.Message }
+
+func (e *AssertionError) kind() Kind {
+	if e.Temporary {
+		return Unreachable
+	}
+	return NoAssertion
+}
 
 // asserted returns the error of the assertion unchanged; the SDK would turn it into text.
 type asserted struct{ directory azcore.TokenCredential }
@@ -130,7 +141,7 @@ type bearer string
 // GetToken implements the SDK's interface.
 func (b bearer) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	if b == "" {
-		return azcore.AccessToken{}, errors.New("the bearer token is empty")
+		return azcore.AccessToken{}, azidentity.NewCredentialUnavailableError("the bearer token is empty")
 	}
 	return azcore.AccessToken{Token: string(b), ExpiresOn: time.Now().Add(time.Hour)}, nil
 }

@@ -35,7 +35,7 @@ const (
 	NameTaken Kind = "NameTaken"
 	// AlreadyGranted: the principal has the role already, by another role assignment.
 	AlreadyGranted Kind = "AlreadyGranted"
-	// Locked: a management lock forbids the request.
+	// Locked: a management lock, or a hold on the data of the account, forbids the request.
 	Locked Kind = "Locked"
 	// Disallowed: an Azure policy forbids the request.
 	Disallowed Kind = "Disallowed"
@@ -124,6 +124,7 @@ var kindOfCode = map[string]Kind{
 	"InvalidResourceLocation":                        NameTaken,
 	"RoleAssignmentExists":                           AlreadyGranted,
 	"ScopeLocked":                                    Locked,
+	"AccountProtectedFromDeletion":                   Locked, // by a legal hold or an immutability policy
 	"RequestDisallowedByPolicy":                      Disallowed,
 	"AuthorizationFailed":                            Denied,
 	"LinkedAuthorizationFailed":                      Denied,
@@ -153,15 +154,14 @@ func classify(target Target, doing string, err error) error {
 	typed := &Error{Kind: Unreachable, Target: target, doing: doing, cause: err, Message: "Azure did not respond"}
 	var response *azcore.ResponseError
 	var assertion *AssertionError
-	var credential interface{ NonRetriable() }
 	switch {
 	case errors.As(err, &response):
 		typed.fromResponse(response)
 	case errors.As(err, &assertion):
-		typed.Kind, typed.Message = NoAssertion, assertion.Error()
+		typed.Kind, typed.Message = assertion.kind(), assertion.Error()
 	case isDirectoryDown(err):
 		typed.Message = "Microsoft Entra ID did not respond"
-	case errors.As(err, &credential):
+	case isRejection(err):
 		typed.Kind, typed.Message = BadCredentials, "Microsoft Entra ID rejected the credential"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		typed.Message = "Azure did not respond in time"
@@ -178,6 +178,16 @@ func isDirectoryDown(err error) bool {
 	}
 	return refused.RawResponse == nil || refused.RawResponse.StatusCode >= http.StatusInternalServerError ||
 		refused.RawResponse.StatusCode == http.StatusTooManyRequests
+}
+
+// isRejection says whether no token was issued for the credential, which a retry does not change. The SDK marks such errors
+// as NonRetriable, but wraps other errors in this mark as well, such as a response that was cut: the innermost error counts.
+func isRejection(err error) bool {
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	_, isMarked := err.(interface{ NonRetriable() })
+	return isMarked
 }
 
 func (e *Error) fromResponse(response *azcore.ResponseError) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -96,7 +97,9 @@ func TestClassify(t *testing.T) {
 		"redirected":             {answer(302, body("SomethingNew", "x")), Unreachable, "Azure responded with HTTP status 302"},
 		"no message":             {answer(400, `{"error":{"code":"SomethingNew","message":" "}}`), Invalid, "HTTP status 400"},
 		"no response":            {&azcore.ResponseError{StatusCode: 400}, Invalid, "HTTP status 400"},
-		"no assertion":           {fmt.Errorf("x: %w", &AssertionError{"ServiceAccount a does not exist"}), NoAssertion, "ServiceAccount a does not exist"},
+		"no assertion":           {fmt.Errorf("x: %w", &AssertionError{Message: "ServiceAccount a does not exist"}), NoAssertion, "ServiceAccount a does not exist"},
+		"assertion fails":        {fmt.Errorf("x: %w", &AssertionError{Message: "no token for ServiceAccount a", Temporary: true}), Unreachable, "no token for ServiceAccount a"},
+		"no credential":          {fmt.Errorf("x: %w", azidentity.NewCredentialUnavailableError("no managed identity")), BadCredentials, "Microsoft Entra ID rejected the credential"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -115,6 +118,52 @@ func TestClassify(t *testing.T) {
 	NewWithT(t).Expect(classify(OnAccount, "doing it", nil)).To(Succeed())
 }
 
+// The SDK marks other errors in the same way as a rejected credential: a response to PATCH or POST that is cut, and each error
+// of a source of tokens.
+func TestOnlyRejectionsAreOfTheCredential(t *testing.T) {
+	noToken := func(err error) azcore.TokenCredential {
+		return assertion(func(context.Context) (string, error) { return "", err })
+	}
+	rejected, err := credentialsAt(&directory{refuses: true}).Secret(tokenTenant, tokenClient, "proof")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	update := func(c *Client) error {
+		_, err := c.UpdateAccount(t.Context(), "g", &Account{Name: "a"}, Change{})
+		return err
+	}
+	for name, c := range map[string]struct {
+		token azcore.TokenCredential
+		call  func(c *Client) error
+		kind  Kind
+	}{
+		"PATCH is cut": {bearer("t"), update, Unreachable},
+		"POST is cut": {bearer("t"), func(c *Client) error {
+			_, err := c.IsNameAvailable(t.Context(), "g", "a")
+			return err
+		}, Unreachable},
+		"API server fails":       {noToken(&AssertionError{Message: "no token", Temporary: true}), update, Unreachable},
+		"source of tokens fails": {noToken(io.ErrUnexpectedEOF), update, Unreachable},
+		"token request canceled": {noToken(context.Canceled), update, Unreachable},
+		"rejected":               {rejected, update, BadCredentials},
+		"unavailable":            {bearer(""), update, BadCredentials},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			client, err := New(Config{Transport: cutting{}}).Client("s", Credential{Token: c.token, Scopes: []Scope{Anywhere}})
+			g.Expect(err).NotTo(HaveOccurred())
+			err = c.call(client)
+			g.Expect(Is(err, c.kind)).To(BeTrue(), "%v", err)
+		})
+	}
+}
+
+// cutting is a transport that cuts the body of each response.
+type cutting struct{}
+
+// Do implements the SDK's transport.
+func (cutting) Do(request *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Request: request, Body: io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))}, nil
+}
+
 // The kind of a code does not depend on the status, which differs between the services of Azure.
 func TestClassifyKnowsErrorCodes(t *testing.T) {
 	for kind, codes := range map[Kind][]string{
@@ -129,7 +178,7 @@ func TestClassifyKnowsErrorCodes(t *testing.T) {
 			"StorageAccountNameInRecoverableState", "ObjectIsDeletedButRecoverable", "InvalidResourceLocation",
 		},
 		AlreadyGranted: {"RoleAssignmentExists"},
-		Locked:         {"ScopeLocked"},
+		Locked:         {"ScopeLocked", "AccountProtectedFromDeletion"},
 		Disallowed:     {"RequestDisallowedByPolicy"},
 		Denied:         {"AuthorizationFailed", "LinkedAuthorizationFailed", "ForbiddenByRbac"},
 		BadCredentials: {"AuthenticationFailed", "InvalidAuthenticationToken", "InvalidAuthenticationTokenTenant", "ExpiredAuthenticationToken"},

@@ -73,8 +73,8 @@ func encryptionOf(e *armstorage.Encryption) Encryption {
 	}
 	encryption := Encryption{KeySource: string(value(e.KeySource))}
 	if v := e.KeyVaultProperties; v != nil {
-		encryption.VaultURI, encryption.KeyName, encryption.KeyVersion = value(v.KeyVaultURI), value(v.KeyName), value(v.KeyVersion)
-		encryption.CurrentKeyID = value(v.CurrentVersionedKeyIdentifier)
+		encryption.VaultURI, encryption.KeyName, encryption.KeyVersion = withoutPort(v.KeyVaultURI), value(v.KeyName), value(v.KeyVersion)
+		encryption.CurrentKeyID = withoutPort(v.CurrentVersionedKeyIdentifier)
 		encryption.CurrentVersion = versionOf(encryption.CurrentKeyID)
 	}
 	return encryption
@@ -103,6 +103,15 @@ func vaultOf(v armkeyvault.Vault) *Vault {
 	return vault
 }
 
+// withoutPort returns the URI of a key vault or of a key without the port of HTTPS: Azure returns it in some responses only.
+func withoutPort(uri *string) string {
+	host, path, found := strings.Cut(value(uri), ":443")
+	if !found || path != "" && path[0] != '/' {
+		return value(uri)
+	}
+	return host + path
+}
+
 // versionOf returns the last part of a versioned key identifier: https://VAULT/keys/KEY/VERSION.
 func versionOf(keyID string) string {
 	_, key, _ := strings.Cut(keyID, "/keys/")
@@ -116,7 +125,7 @@ func keyOf(k armkeyvault.Key) *Key {
 	if p == nil {
 		return key
 	}
-	key.ID, key.VersionID = value(p.KeyURI), value(p.KeyURIWithVersion)
+	key.ID, key.VersionID = withoutPort(p.KeyURI), withoutPort(p.KeyURIWithVersion)
 	key.Version = versionOf(key.VersionID)
 	key.Type, key.Size = string(value(p.Kty)), value(p.KeySize)
 	key.Enabled = p.Attributes == nil || p.Attributes.Enabled == nil || *p.Attributes.Enabled

@@ -167,7 +167,7 @@ func fingerprintOfAssignment(assignment armauthorization.RoleAssignment) fingerp
 func fingerprintOfKey(k armkeyvault.Key) fingerprint {
 	p := value(k.Properties)
 	a := value(p.Attributes)
-	return fingerprintOf(strings.ToLower(value(p.KeyURI)), a.Enabled, value(a.Created), value(a.Updated), value(a.Expires), value(a.NotBefore))
+	return fingerprintOf(strings.ToLower(withoutPort(p.KeyURI)), a.Enabled, value(a.Created), value(a.Updated), value(a.Expires), value(a.NotBefore))
 }
 
 // fingerprintOfVersion also has the fields that only a single read shows.

@@ -100,7 +100,7 @@ func TestOtherIDsThanUUIDsAreRefused(t *testing.T) {
 // The error says what to do, and the SDK would turn it into text.
 func TestErrorOfAssertionIsReturned(t *testing.T) {
 	g := NewWithT(t)
-	missing := &AssertionError{"ServiceAccount a does not exist"}
+	missing := &AssertionError{Message: "ServiceAccount a does not exist"}
 	credential, err := credentialsAt(&directory{}).Assertion(tokenTenant, tokenClient, func(context.Context) (string, error) { return "", missing })
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = credential.GetToken(t.Context(), anyScope)

@@ -94,6 +94,24 @@ func TestConvertsResponses(t *testing.T) {
 	g.Expect(withSystemIdentity(&Account{})).To(Equal(armstorage.IdentityTypeSystemAssigned))
 }
 
+// Otherwise a URI that Azure returns with the port would look like another key vault, and the encryption like drift.
+func TestPortOfKeyVaultsIsIgnored(t *testing.T) {
+	g := NewWithT(t)
+	for uri, want := range map[string]string{
+		"https://v.vault.azure.net:443/keys/k/0123": "https://v.vault.azure.net/keys/k/0123",
+		"https://v.vault.azure.net:443/":            "https://v.vault.azure.net/",
+		"https://v.vault.azure.net:443":             "https://v.vault.azure.net",
+		"https://v.vault.azure.net:4430/keys/k":     "https://v.vault.azure.net:4430/keys/k",
+		"https://v.vault.azure.net/keys/k":          "https://v.vault.azure.net/keys/k",
+		"":                                          "",
+	} {
+		key := keyOf(armkeyvault.Key{Properties: &armkeyvault.KeyProperties{KeyURI: &uri, KeyURIWithVersion: &uri}})
+		g.Expect([]string{key.ID, key.VersionID}).To(HaveEach(want))
+		encryption := encryptionOf(&armstorage.Encryption{KeyVaultProperties: &armstorage.KeyVaultProperties{KeyVaultURI: &uri, CurrentVersionedKeyIdentifier: &uri}})
+		g.Expect([]string{encryption.VaultURI, encryption.CurrentKeyID}).To(HaveEach(want))
+	}
+}
+
 func TestVersionOf(t *testing.T) {
 	for id, version := range map[string]string{
 		"https://v.vault.azure.net/keys/k/0123": "0123",

@@ -106,6 +106,11 @@ func (s *Server) DeleteAccount(account string) error {
 	})
 }
 
+// MoveAccount moves an account to another resource group of its subscription. Its identity, its encryption and its grants stay.
+func (s *Server) MoveAccount(account, group string) error {
+	return s.meddleAccount("account moved to resource group "+group, account, func(a *Account, _ time.Time) { a.Group = group })
+}
+
 // SeedAccount creates a provisioned account that no SecureStorage manages.
 func (s *Server) SeedAccount(subscription, group, name string, tags map[string]string) error {
 	return s.meddle("account created outside of Azure Resource Manager", func(now time.Time) (Entry, error) {
