@@ -13,6 +13,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/references"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
@@ -352,4 +354,175 @@ func TestStripKeepsWhatControllersReadOfMetadata(t *testing.T) {
 	}
 	g.Expect(find(stripped)).To(Equal(find(whole)))
 	g.Expect(find(stripped).Missing).To(Equal([]string{"key other of ConfigMap web"}))
+}
+
+func TestStripKeepsWhatControllersReadOfEndpointSlices(t *testing.T) {
+	g := NewWithT(t)
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "web", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}, Annotations: map[string]string{"c": "d"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager"}},
+		},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}},
+	}
+	want := slice.DeepCopy()
+	want.Annotations, want.ManagedFields = nil, nil
+	g.Expect(strip(slice)).To(Equal(want))
+}
+
+// The cluster's controllers write a status, which no phase reads.
+func TestStripKeepsLittleOfChildrenThatAreReadyOnceTheyExist(t *testing.T) {
+	g := NewWithT(t)
+	service := applied(t, corev1ac.Service("web", "shop").WithLabels(map[string]string{"a": "b"}).WithSpec(corev1ac.ServiceSpec().WithType(corev1.ServiceTypeLoadBalancer)),
+		func(s *corev1.Service) {
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.1"}}
+		})
+	policy := applied(t, networkingv1ac.NetworkPolicy("web", "shop").WithLabels(map[string]string{"a": "b"}).WithSpec(networkingv1ac.NetworkPolicySpec().WithPolicyTypes(networkingv1.PolicyTypeIngress)),
+		func(*networkingv1.NetworkPolicy) {})
+	config := applied(t, corev1ac.ConfigMap("web", "shop").WithData(map[string]string{"a": "1"}).WithBinaryData(map[string][]byte{"b": []byte("2")}), func(*corev1.ConfigMap) {})
+	for _, child := range []client.Object{service, policy, config} {
+		g.Expect(strip(child)).To(BeIdenticalTo(child))
+		g.Expect(ssa.IsCompact(child)).To(BeTrue())
+		g.Expect(child.GetLabels()).To(BeEmpty())
+	}
+	g.Expect(service.Spec).To(BeZero())
+	g.Expect(service.Status).To(BeZero())
+	g.Expect(policy.Spec).To(BeZero())
+	g.Expect(config.Data).To(BeEmpty())
+	g.Expect(config.BinaryData).To(BeEmpty())
+
+	ingress := applied(t, networkingv1ac.Ingress("web", "shop").WithSpec(networkingv1ac.IngressSpec().WithIngressClassName("nginx")),
+		func(i *networkingv1.Ingress) {
+			i.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "10.0.0.1"}}
+		})
+	g.Expect(strip(ingress)).To(BeIdenticalTo(ingress))
+	g.Expect(ingress.Status).To(BeZero())
+	g.Expect(ingress.Spec).To(Equal(networkingv1.IngressSpec{IngressClassName: ptr.To("nginx")}))
+
+	budget := applied(t, policyv1ac.PodDisruptionBudget("web", "shop").WithSpec(policyv1ac.PodDisruptionBudgetSpec().WithMaxUnavailable(intstr.FromInt32(1))),
+		func(b *policyv1.PodDisruptionBudget) { b.Status.CurrentHealthy, b.Status.ObservedGeneration = 3, 7 })
+	g.Expect(strip(budget)).To(BeIdenticalTo(budget))
+	g.Expect(budget.Spec).To(BeZero())
+	g.Expect(budget.Status).To(Equal(policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 7}))
+
+	scaler := applied(t, autoscalingv2ac.HorizontalPodAutoscaler("web", "shop").WithSpec(autoscalingv2ac.HorizontalPodAutoscalerSpec().WithMinReplicas(2).WithMaxReplicas(4).
+		WithScaleTargetRef(autoscalingv2ac.CrossVersionObjectReference().WithKind("Deployment").WithName("web"))), func(h *autoscalingv2.HorizontalPodAutoscaler) {
+		h.Status.CurrentReplicas = 3
+	})
+	g.Expect(strip(scaler)).To(BeIdenticalTo(scaler))
+	g.Expect(scaler.Spec).To(Equal(autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: ptr.To[int32](2), MaxReplicas: 4}))
+	g.Expect(scaler.Status).To(BeZero())
+}
+
+func TestStripDropsTheStatusOfARolloutThatIsDone(t *testing.T) {
+	g := NewWithT(t)
+	deployment := applied(t, appsv1ac.Deployment("web", "shop").WithSpec(appsv1ac.DeploymentSpec().WithReplicas(1).WithProgressDeadlineSeconds(60).
+		WithSelector(metav1ac.LabelSelector().WithMatchLabels(map[string]string{"a": "b"}))), func(d *appsv1.Deployment) {
+		d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1, AvailableReplicas: 1, Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Reason: "NewReplicaSetAvailable"}}}
+	})
+	g.Expect(strip(deployment)).To(BeIdenticalTo(deployment))
+	g.Expect(deployment.Status.Conditions).To(BeEmpty())
+	g.Expect(deployment.Spec).To(Equal(appsv1.DeploymentSpec{Replicas: ptr.To[int32](1), ProgressDeadlineSeconds: ptr.To[int32](60)}))
+}
+
+// A child of a kind whose readers are not known keeps its spec and its labels.
+func TestStripKeepsChildrenOfOtherKinds(t *testing.T) {
+	g := NewWithT(t)
+	account := applied(t, corev1ac.ServiceAccount("web", "shop").WithLabels(map[string]string{"a": "b"}).WithAutomountServiceAccountToken(false), func(*corev1.ServiceAccount) {})
+	g.Expect(strip(account)).To(BeIdenticalTo(account))
+	g.Expect(account.Labels).To(Equal(map[string]string{"a": "b"}))
+	g.Expect(account.AutomountServiceAccountToken).To(Equal(ptr.To(false)))
+}
+
+// Their phase keeps the keys that exist.
+func TestStripKeepsSessionKeys(t *testing.T) {
+	g := NewWithT(t)
+	secret := applied(t, corev1ac.Secret("web", "shop").WithType(v1beta1.SecretTypeSessionKeys).WithData(map[string][]byte{"key": []byte("k")}), func(*corev1.Secret) {})
+	g.Expect(strip(secret)).To(HaveField("Data", HaveKeyWithValue("key", []byte("k"))))
+}
+
+func TestManagerOfIsTheFieldManagerOfTheOwner(t *testing.T) {
+	for name, c := range map[string]struct {
+		owners []metav1.OwnerReference
+		want   string
+	}{
+		"AppService":            {controlledBy("fixpoint.dev/v1beta1", "AppService"), appservice.FieldManager},
+		"MCPServer":             {controlledBy("fixpoint.dev/v1beta1", "MCPServer"), mcpserver.FieldManager},
+		"SecureStorage":         {controlledBy("fixpoint.dev/v1beta1", "SecureStorage"), securestorage.FieldManager},
+		"no owner":              {nil, ""},
+		"another group":         {controlledBy("apps/v1", "AppService"), ""},
+		"malformed API version": {controlledBy("fixpoint.dev/v1/x", "AppService"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			NewWithT(t).Expect(managerOf(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{OwnerReferences: c.owners}})).To(Equal(c.want))
+		})
+	}
+}
+
+// What many children have in common is in memory once.
+func TestStripSharesStringsOfChildren(t *testing.T) {
+	g := NewWithT(t)
+	child := func(controls, blocks *bool) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: strings.Clone("web"), Namespace: strings.Clone("shop"),
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: strings.Clone("fixpoint.dev/v1beta1"), Kind: strings.Clone("AppService"), Name: strings.Clone("web"), Controller: controls, BlockOwnerDeletion: blocks,
+			}},
+		}}
+	}
+	one, other := child(ptr.To(true), ptr.To(true)), child(ptr.To(true), ptr.To(true))
+	before := one.DeepCopy()
+	shareStrings(one)
+	shareStrings(other)
+	g.Expect(one).To(Equal(before))
+	owner, otherOwner := one.OwnerReferences[0], other.OwnerReferences[0]
+	for what, pair := range map[string][2]string{
+		"namespace":   {one.Namespace, other.Namespace},
+		"apiVersion":  {owner.APIVersion, otherOwner.APIVersion},
+		"kind":        {owner.Kind, otherOwner.Kind},
+		"owner":       {owner.Name, one.Name},
+		"other owner": {otherOwner.Name, other.Name},
+	} {
+		g.Expect(unsafe.StringData(pair[0]) == unsafe.StringData(pair[1])).To(BeTrue(), what)
+	}
+	g.Expect(owner.Controller).To(BeIdenticalTo(otherOwner.Controller))
+	g.Expect(owner.BlockOwnerDeletion).To(BeIdenticalTo(otherOwner.BlockOwnerDeletion))
+	for _, c := range [][2]*bool{{nil, nil}, {ptr.To(true), nil}, {nil, ptr.To(true)}, {ptr.To(true), ptr.To(false)}, {ptr.To(false), ptr.To(true)}} {
+		kept := child(c[0], c[1])
+		kept.OwnerReferences[0].Name = "other"
+		before := kept.DeepCopy()
+		shareStrings(kept)
+		g.Expect(kept).To(Equal(before))
+	}
+}
+
+// Decoding leaves slices with room for more entries, which would stay in memory.
+func TestStripTrimsTheSlicesOfOwners(t *testing.T) {
+	g := NewWithT(t)
+	app := &v1beta1.AppService{}
+	app.ManagedFields = make([]metav1.ManagedFieldsEntry, 1, 64)
+	app.Status.Conditions = make([]metav1.Condition, 1, 64)
+	_, err := strip(app)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cap(app.ManagedFields)).To(BeNumerically("<", 64))
+	g.Expect(cap(app.Status.Conditions)).To(BeNumerically("<", 64))
+}
+
+func TestStripSharesTheNamespaceOfMetadata(t *testing.T) {
+	g := NewWithT(t)
+	var all []*metav1.PartialObjectMetadata
+	for range 2 {
+		metadata := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: strings.Clone("shop")}}
+		_, err := strip(metadata)
+		g.Expect(err).NotTo(HaveOccurred())
+		all = append(all, metadata)
+	}
+	g.Expect(unsafe.StringData(all[0].Namespace) == unsafe.StringData(all[1].Namespace)).To(BeTrue())
+}
+
+func TestStripSharesTheStringsOfWhatItKeepsOfAChild(t *testing.T) {
+	g := NewWithT(t)
+	child := applied(t, batchv1ac.Job("web", "shop").WithSpec(batchv1ac.JobSpec().WithBackoffLimit(0)), func(j *batchv1.Job) { j.OwnerReferences[0].Name = strings.Clone("web") })
+	g.Expect(strip(child)).To(BeIdenticalTo(child))
+	g.Expect(unsafe.StringData(child.OwnerReferences[0].Name) == unsafe.StringData(child.Name)).To(BeTrue())
 }

@@ -2,9 +2,11 @@ package controllers
 
 import (
 	"context"
+	"encoding/pem"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -13,10 +15,12 @@ import (
 
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
+	"github.com/fixpoint-dev/fixpoint/internal/releases"
 )
 
 // freeLock is a lock that is always acquired.
@@ -32,6 +36,18 @@ func elect(t *testing.T, guard *lease.Guard) {
 		t.Fatal(err)
 	}
 }
+
+// takenLock is a lock that this replica acquires, and another one then holds.
+type takenLock struct {
+	freeLock
+	holder string
+}
+
+func (l *takenLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	return &resourcelock.LeaderElectionRecord{HolderIdentity: l.holder}, []byte(l.holder), nil
+}
+
+func (*takenLock) Describe() string { return "a lock" }
 
 // connectionRecorder is a server that records the connection of each request.
 type connectionRecorder struct {
@@ -156,4 +172,122 @@ func TestLeaderWithAnExpiredLeaseIsUnhealthy(t *testing.T) {
 
 func TestManagerWithoutLeaderElectionIsHealthy(t *testing.T) {
 	NewWithT(t).Expect(leaseNotOverdue(nil)(nil)).To(Succeed())
+}
+
+// client-go shares connections among configs with the same dialer, and a renewal of the Lease must not wait for others.
+func TestTheLeaseHasAConnectionOfItsOwn(t *testing.T) {
+	dialed := 0
+	for name, dial := range map[string]func(context.Context, string, string) (net.Conn, error){
+		"default dialer": nil,
+		"custom dialer": func(ctx context.Context, network, address string) (net.Conn, error) {
+			dialed++
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			recorder := &connectionRecorder{calls: map[string]string{}}
+			server := httptest.NewServer(recorder)
+			t.Cleanup(server.Close)
+			cfg := &rest.Config{Host: server.URL, Dial: dial}
+			client, err := rest.HTTPClientFor(cfg)
+			g.Expect(err).NotTo(HaveOccurred())
+			response, err := client.Head(server.URL)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(response.Body.Close()).To(Succeed())
+
+			o, err := Options{LeaderElection: true, LeaderElectionNamespace: "fixpoint"}.complete()
+			g.Expect(err).NotTo(HaveOccurred())
+			lock, err := o.newLock(cfg, &lazyRecorders{})
+			g.Expect(err).NotTo(HaveOccurred())
+			_, _, _ = lock.Get(t.Context()) // the server responds with nothing
+
+			g.Expect(recorder.connectionOf(http.MethodGet)).NotTo(BeEmpty())
+			g.Expect(recorder.connectionOf(http.MethodGet)).NotTo(Equal(recorder.connectionOf(http.MethodHead)))
+		})
+	}
+	NewWithT(t).Expect(dialed).To(Equal(2))
+}
+
+// A config may have either a transport or a dialer.
+func TestTheLeaseUsesACustomTransport(t *testing.T) {
+	g := NewWithT(t)
+	counted := 0
+	server := httptest.NewServer(&connectionRecorder{calls: map[string]string{}})
+	t.Cleanup(server.Close)
+	o, err := Options{LeaderElection: true, LeaderElectionNamespace: "fixpoint"}.complete()
+	g.Expect(err).NotTo(HaveOccurred())
+	lock, err := o.newLock(&rest.Config{Host: server.URL, Transport: counting{http.DefaultTransport, &counted}}, &lazyRecorders{})
+	g.Expect(err).NotTo(HaveOccurred())
+	_, _, _ = lock.Get(t.Context()) // the server responds with nothing
+	g.Expect(counted).To(Equal(1))
+}
+
+// A request for the Lease ends early enough for another attempt before the deadline.
+func TestRequestsForTheLeaseEndWithinHalfTheRenewDeadline(t *testing.T) {
+	g := NewWithT(t)
+	var timeout string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { timeout = r.URL.Query().Get("timeout") }))
+	t.Cleanup(server.Close)
+	o, err := Options{LeaderElection: true, LeaderElectionNamespace: "fixpoint", RenewDeadline: 8 * time.Second}.complete()
+	g.Expect(err).NotTo(HaveOccurred())
+	lock, err := o.newLock(&rest.Config{Host: server.URL}, &lazyRecorders{})
+	g.Expect(err).NotTo(HaveOccurred())
+	_, _, _ = lock.Get(t.Context()) // the server responds with nothing
+	g.Expect(timeout).To(Equal("4s"))
+}
+
+// Writes have the TLS options, the proxy and the compression of the config.
+func TestWritesConnectAsTheConfigSays(t *testing.T) {
+	g := NewWithT(t)
+	var encodings []string
+	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		encodings = append(encodings, r.Method+" "+r.Host+" "+r.Header.Get("Accept-Encoding"))
+	})
+	secure, plain := httptest.NewTLSServer(handler), httptest.NewServer(handler)
+	t.Cleanup(secure.Close)
+	t.Cleanup(plain.Close)
+	guard := lease.New(time.Hour, nil)
+	elect(t, guard)
+	send := func(cfg *rest.Config, url string) error {
+		g.Expect(guardWrites(cfg, guard)).To(Succeed())
+		client, err := rest.HTTPClientFor(cfg)
+		g.Expect(err).NotTo(HaveOccurred())
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, url, http.NoBody)
+		g.Expect(err).NotTo(HaveOccurred())
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		return response.Body.Close()
+	}
+	trusted := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
+	g.Expect(send(&rest.Config{Host: secure.URL, DisableCompression: true}, secure.URL)).To(MatchError(ContainSubstring("certificate")))
+	g.Expect(send(&rest.Config{Host: secure.URL, DisableCompression: true, TLSClientConfig: rest.TLSClientConfig{CAData: trusted}}, secure.URL)).To(Succeed())
+	g.Expect(encodings).To(HaveExactElements(HaveSuffix(" ")), "compression is disabled")
+	encodings = nil
+	proxy, err := url.Parse(plain.URL)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(send(&rest.Config{Host: "http://server.test", Proxy: http.ProxyURL(proxy)}, "http://server.test")).To(Succeed())
+	g.Expect(encodings).To(Equal([]string{"PATCH server.test gzip"}))
+	g.Expect(guardWrites(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: "/nowhere"}}, guard)).To(MatchError(HavePrefix("preparing the transport for writes: ")))
+	g.Expect(guardWrites(&rest.Config{ExecProvider: &clientcmdapi.ExecConfig{}, AuthProvider: &clientcmdapi.AuthProviderConfig{}}, guard)).
+		To(MatchError(HavePrefix("preparing the transport for writes: ")))
+	o := Options{LeaderElection: true, LeaderElectionNamespace: "fixpoint", RenewDeadline: time.Second}
+	_, err = o.newElection(&rest.Config{Host: "http://server.test", Dial: (&net.Dialer{}).DialContext, TLSClientConfig: rest.TLSClientConfig{CAFile: "/nowhere"}}, &ctrl.Options{})
+	g.Expect(err).To(HaveOccurred())
+}
+
+func TestAReleaseIsKnownByTheNamespaceOfItsLease(t *testing.T) {
+	g := NewWithT(t)
+	o, err := Options{LeaderElection: true, LeaderElectionNamespace: "fixpoint", LeaseDuration: 20 * time.Second}.complete()
+	g.Expect(err).NotTo(HaveOccurred())
+	cfg, options := &rest.Config{Host: "https://server.test"}, ctrl.Options{}
+	e, err := o.newElection(cfg, &options)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(releaseOf(e.lock)).To(Equal("fixpoint"))
+	g.Expect(cfg.WrapTransport).NotTo(BeNil(), "writes are guarded")
+	g.Expect(o.claimsNamespace()).To(Equal(releases.LeaseNamespace))
+	o.ClaimsNamespace = "claims"
+	g.Expect(o.claimsNamespace()).To(Equal("claims"))
 }

@@ -192,3 +192,36 @@ func TestFailsWithoutPermissionToReadTheKinds(t *testing.T) {
 		NewWithT(t).Expect(err).To(MatchError(ContainSubstring("reading the kinds that the API server serves")))
 	}
 }
+
+func TestDiscoveryHasATimeout(t *testing.T) {
+	g := NewWithT(t)
+	server, cfg := startAPIServer(t)
+	mapper, err := newMapper(cfg)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cfg.Timeout).To(BeZero(), "watches have none")
+	_, err = mapper.RESTMapping(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "v1")
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, request := range server.sent(http.MethodGet, "/apis") {
+		g.Expect(request.URL.Query().Get("timeout")).To(Equal("10s"))
+	}
+}
+
+func TestServesHealthProbesOnlyAtAnAddress(t *testing.T) {
+	g := NewWithT(t)
+	for _, address := range []string{"", "0"} {
+		stop, err := serveWaiting(address)
+		g.Expect(err).NotTo(HaveOccurred())
+		stop()
+	}
+	_, mapper := startDiscovery(t)
+	err := Options{Controllers: Names(), HealthProbeAddress: "not an address", Logger: logr.Discard()}.awaitKinds(t.Context(), mapper, time.Hour)
+	g.Expect(err).To(MatchError(HavePrefix("serving health probes: ")))
+}
+
+func TestStopsWaitingForKindsWithoutPermission(t *testing.T) {
+	g := NewWithT(t)
+	d, mapper := startDiscovery(t)
+	logger := funcr.New(func(string, string) { d.status.Store(http.StatusForbidden) }, funcr.Options{})
+	err := Options{Controllers: Names(), Logger: logger}.awaitKinds(t.Context(), mapper, time.Millisecond)
+	g.Expect(err).To(MatchError(ContainSubstring("reading the kinds that the API server serves")))
+}

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 )
 
 func TestDefaultOptions(t *testing.T) {
@@ -25,6 +27,9 @@ func TestDefaultOptions(t *testing.T) {
 	g.Expect(o.Metrics.BindAddress).To(Equal("0"))
 	g.Expect(o.RetryMinDelay).To(Equal(200 * time.Millisecond))
 	g.Expect(o.RetryMaxDelay).To(Equal(5 * time.Minute))
+	g.Expect(o.LeaseDuration).To(Equal(15 * time.Second))
+	g.Expect(o.BridgeImage).To(Equal(DefaultBridgeImage))
+	g.Expect(o.Credentials).To(Equal(cloud.AzureCredentials{}))
 }
 
 func TestCompleteKeepsTheGivenOptions(t *testing.T) {
@@ -113,4 +118,5 @@ func TestManagerOptions(t *testing.T) {
 
 func TestSchemeRecognizesTheKindsOfFixpoint(t *testing.T) {
 	NewWithT(t).Expect(NewScheme().Recognizes(v1beta1.SchemeGroupVersion.WithKind("AppService"))).To(BeTrue())
+	NewWithT(t).Expect(NewScheme().Recognizes(rbacv1.SchemeGroupVersion.WithKind("Role"))).To(BeTrue(), "the scheme of clients has all kinds of Kubernetes")
 }

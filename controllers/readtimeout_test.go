@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -20,6 +22,16 @@ type staleClient struct {
 
 func (c *staleClient) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, opts ...client.GetOption) error {
 	if !(&client.GetOptions{}).ApplyOptions(opts).DisableReadYourWritesConsistency {
+		c.waited++
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	c.read++
+	return nil
+}
+
+func (c *staleClient) List(ctx context.Context, _ client.ObjectList, opts ...client.ListOption) error {
+	if !(&client.ListOptions{}).ApplyOptions(opts).DisableReadYourWritesConsistency {
 		c.waited++
 		<-ctx.Done()
 		return ctx.Err()
@@ -51,4 +63,51 @@ func TestReadReturnsWhenItsContextIsCanceled(t *testing.T) {
 	err := withReadTimeout(inner, clock.RealClock{}).Get(ctx, client.ObjectKey{Name: "web"}, &corev1.Service{})
 	g.Expect(err).To(MatchError(context.Canceled))
 	g.Expect(inner.read).To(BeZero())
+}
+
+func TestListsOfAStaleCacheTimeOutOncePerMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, inner, began := NewWithT(t), &staleClient{}, time.Now()
+		c := withReadTimeout(inner, clock.RealClock{})
+		options := []client.ListOption{client.InNamespace("default")}
+		g.Expect(c.List(t.Context(), &corev1.ServiceList{}, options...)).To(Succeed())
+		g.Expect(time.Since(began)).To(Equal(readTimeout))
+		g.Expect(c.List(t.Context(), &corev1.ServiceList{}, options...)).To(Succeed())
+		g.Expect(*inner).To(Equal(staleClient{waited: 1, read: 2}))
+		g.Expect(c.List(t.Context(), &corev1.SecretList{})).To(Succeed())
+		g.Expect(*inner).To(Equal(staleClient{waited: 2, read: 3}))
+	})
+}
+
+// The wait is skipped for a whole minute, and not longer.
+func TestAStaleCacheIsTrustedAgainAfterAMinute(t *testing.T) {
+	g, now := NewWithT(t), clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	c := withReadTimeout(nil, now)
+	what := read{key: client.ObjectKey{Name: "web"}}
+	c.stale[what] = now.Now()
+	now.SetTime(now.Now().Add(staleFor))
+	g.Expect(c.isStale(what)).To(BeTrue())
+	now.SetTime(now.Now().Add(1))
+	g.Expect(c.isStale(what)).To(BeFalse())
+	g.Expect(c.stale).To(BeEmpty(), "the memory does not grow")
+}
+
+// failingClient is a client whose reads fail.
+type failingClient struct {
+	client.Client
+	err   error
+	reads int
+}
+
+func (c *failingClient) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	c.reads++
+	return c.err
+}
+
+func TestReadsThatFailAreNotRepeated(t *testing.T) {
+	g, inner := NewWithT(t), &failingClient{err: errors.New("forbidden")}
+	c := withReadTimeout(inner, clock.RealClock{})
+	g.Expect(c.Get(t.Context(), client.ObjectKey{Name: "web"}, &corev1.Service{})).To(BeIdenticalTo(inner.err))
+	g.Expect(inner.reads).To(Equal(1))
+	g.Expect(c.stale).To(BeEmpty())
 }

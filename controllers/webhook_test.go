@@ -14,13 +14,22 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
+	"github.com/fixpoint-dev/fixpoint/internal/certificates"
 	"github.com/fixpoint-dev/fixpoint/internal/conversion"
 )
 
@@ -136,4 +145,136 @@ func TestTheWebhookNamesTheFlagsItNeeds(t *testing.T) {
 			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(c.says)))
 		})
 	}
+}
+
+// definitionOf is a CustomResourceDefinition that this webhook converts.
+func definitionOf(name string, stored ...string) *apiextensionsv1.CustomResourceDefinition {
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{Conversion: &apiextensionsv1.CustomResourceConversion{
+			Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
+				ClientConfig: &apiextensionsv1.WebhookClientConfig{Service: &apiextensionsv1.ServiceReference{Namespace: "fixpoint", Name: "webhook"}},
+			},
+		}},
+		Status: apiextensionsv1.CustomResourceDefinitionStatus{StoredVersions: stored},
+	}
+}
+
+func TestTheWebhookKeepsItsCertificate(t *testing.T) {
+	for name, c := range map[string]struct {
+		provided bool
+		// controllers of the manager. Objects of appservices are stored in an older version.
+		controllers []string
+		needed      bool
+	}{
+		"its own certificate":                           {controllers: Names(), needed: true},
+		"a certificate in files":                        {provided: true, controllers: Names(), needed: true},
+		"no objects of its controllers are older":       {controllers: []string{mcpserver.Name}},
+		"the older objects are those of its controller": {controllers: []string{appservice.Name}, needed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			g.SetDefaultEventuallyTimeout(time.Minute)
+			server, cfg := startAPIServer(t)
+			definition := definitionOf("appservices.fixpoint.dev", "v1alpha1", "v1beta1")
+			stored := definition.Status
+			g.Expect(server.Create(t.Context(), definition)).To(Succeed())
+			definition.Status = stored // a create stores no status
+			g.Expect(server.Status().Update(t.Context(), definition)).To(Succeed())
+			g.Expect(server.Create(t.Context(), definitionOf("mcpservers.fixpoint.dev", "v1beta1"))).To(Succeed())
+			logged := make(chan string, 100)
+			o := Options{
+				Controllers: c.controllers, WebhookAddress: "127.0.0.1:0", WebhookService: "webhook", PodNamespace: "fixpoint",
+				Logger: funcr.New(func(name, args string) { logged <- name + ": " + args }, funcr.Options{}),
+			}
+			if c.provided {
+				o.WebhookCertDir = t.TempDir()
+				certificateIn(t, o.WebhookCertDir)
+			}
+			w, err := o.newWebhook(cfg)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(w.ready(nil) == nil).To(Equal(c.provided))
+			g.Expect(w.isNeededByCaches()).To(BeFalse())
+			stop, err := w.start(t.Context())
+			g.Expect(err).NotTo(HaveOccurred())
+			stop = sync.OnceFunc(stop)
+			t.Cleanup(stop) // before the API server, which waits for the requests of the webhook
+
+			g.Eventually(logged).Should(Receive(And(HavePrefix("webhook: "), ContainSubstring("Serving the conversion webhook"))))
+			g.Eventually(func() error { return w.ready(nil) }).Should(Succeed())
+			g.Eventually(w.keeper.DefinitionChanged()).Should(Receive())
+			g.Eventually(w.isNeededByCaches).Should(Equal(c.needed))
+			var secret corev1.Secret
+			read := func() error {
+				return server.Get(t.Context(), client.ObjectKey{Namespace: "fixpoint", Name: certificates.SecretName}, &secret)
+			}
+			if c.provided {
+				g.Expect(read()).NotTo(Succeed())
+				g.Expect(server.sent(http.MethodGet, "/api/v1/namespaces/fixpoint/secrets")).To(BeEmpty())
+			} else {
+				g.Expect(read()).To(Succeed())
+				g.Eventually(func() []byte {
+					g.Expect(server.Get(t.Context(), client.ObjectKeyFromObject(definition), definition)).To(Succeed())
+					return definition.Spec.Conversion.Webhook.ClientConfig.CABundle
+				}).ShouldNot(BeEmpty(), "API servers trust the certificate")
+				roots := x509.NewCertPool()
+				g.Expect(roots.AppendCertsFromPEM(definition.Spec.Conversion.Webhook.ClientConfig.CABundle)).To(BeTrue())
+				transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "webhook.fixpoint.svc", MinVersion: tls.VersionTLS12}}
+				t.Cleanup(transport.CloseIdleConnections)
+				convert(g, &http.Client{Transport: transport}, w.address)
+			}
+			for _, path := range []string{"appservices", "mcpservers", "securestorages"} {
+				g.Eventually(func() []*http.Request {
+					return server.sent(http.MethodGet, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+				}).Should(ContainElement(HaveField("URL.RawQuery", ContainSubstring("metadata.name%3D"+path+".fixpoint.dev"))))
+			}
+		})
+	}
+}
+
+// A certificate in files is renewed by replacing the files.
+func TestTheWebhookServesTheCertificateThatReplacesItsOwn(t *testing.T) {
+	g, dir := NewWithT(t), t.TempDir()
+	g.SetDefaultEventuallyTimeout(time.Minute)
+	certificateIn(t, dir)
+	w, err := Options{WebhookAddress: "127.0.0.1:0", WebhookCertDir: dir, NoClusterRights: true, Logger: logr.Discard()}.newWebhook(&rest.Config{Host: "127.0.0.1:1"})
+	g.Expect(err).NotTo(HaveOccurred())
+	stop, err := w.start(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	defer stop()
+	renewed := certificateIn(t, dir)
+	g.Eventually(func() error {
+		// The watch may begin after the first replacement.
+		g.Expect(os.Chtimes(filepath.Join(dir, "tls.crt"), time.Now(), time.Now())).To(Succeed())
+		response, err := renewed.Get("https://" + w.address)
+		if err != nil {
+			return err
+		}
+		return response.Body.Close()
+	}).Should(Succeed())
+}
+
+// A request that an API server has sent is answered, unless that takes too long.
+func TestTheWebhookEndsRequestsThatTakeTooLong(t *testing.T) {
+	g, dir := NewWithT(t), t.TempDir()
+	client := certificateIn(t, dir)
+	w, err := Options{WebhookAddress: "127.0.0.1:0", WebhookCertDir: dir, NoClusterRights: true, Logger: logr.Discard()}.newWebhook(&rest.Config{Host: "127.0.0.1:1"})
+	g.Expect(err).NotTo(HaveOccurred())
+	running := make(chan struct{})
+	w.server.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(running)
+		<-r.Context().Done()
+	})
+	stop, err := w.start(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := client.Get("https://" + w.address)
+		ended <- err
+	}()
+	g.Eventually(running, "1m").Should(BeClosed())
+	began := time.Now()
+	stop()
+	g.Expect(time.Since(began)).To(BeNumerically(">=", webhookShutdown))
+	g.Eventually(ended, "1m").Should(Receive(HaveOccurred()))
 }

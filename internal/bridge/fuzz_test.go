@@ -162,6 +162,8 @@ func FuzzServerOutput(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { _ = stdin.Close() })
+	exited := make(chan struct{})
+	close(exited)
 	f.Fuzz(func(t *testing.T, output []byte) {
 		var lines [][]byte
 		reader := newLineReader(bytes.NewReader(output), opts.MaxMessageBytes)
@@ -175,7 +177,8 @@ func FuzzServerOutput(f *testing.F) {
 			}
 			lines = append(lines, bytes.Clone(line))
 		}
-		c := &child{stdin: stdin, started: time.Now(), stderr: newStderrLog(logr.Discard(), 1)}
+		// It counts as exited, because responses to its requests may be written after the test has closed its input.
+		c := &child{stdin: stdin, started: time.Now(), stderr: newStderrLog(logr.Discard(), 1), grace: time.Hour, exited: exited}
 		relayInSession(t, b, c, lines)
 		relayWithoutSession(t, b, c, lines)
 	})

@@ -31,6 +31,9 @@ func TestHostsAndOrigins(t *testing.T) {
 		"listed host":                    {listed, "tools.acme.svc:8080", "", ""},
 		"listed host, absolute":          {listed, "TOOLS.acme.svc.:8080", "", ""},
 		"listed host, normalized":        {listed, "tools.example.com", "", ""},
+		"listed host, empty port":        {listed, "tools.acme.svc:", "", ""},
+		"listed host, the last port":     {listed, "tools.acme.svc:65535", "", ""},
+		"listed host, no such port":      {listed, "tools.acme.svc:65536", "", "not allowed"},
 		"every host":                     {all, "evil.example", "", ""},
 		"localhost":                      {Options{}, "localhost:8080", "", ""},
 		"name below localhost":           {Options{}, "x.localhost", "", "not allowed"},
@@ -47,6 +50,9 @@ func TestHostsAndOrigins(t *testing.T) {
 		"opaque origin":                  {listed, "tools.acme.svc", "null", `origin "null" is not allowed`},
 		"origin with a path":             {listed, "tools.acme.svc", "https://app.example.com/x", "not allowed"},
 		"origin with a user":             {listed, "tools.acme.svc", "https://app.example.com@evil.example", "not allowed"},
+		"origin with a query":            {listed, "tools.acme.svc", "https://app.example.com?x", "not allowed"},
+		"origin with an empty query":     {listed, "tools.acme.svc", "https://app.example.com?", "not allowed"},
+		"origin with a fragment":         {listed, "tools.acme.svc", "https://app.example.com#x", "not allowed"},
 		"page of the listed host":        {listed, "tools.example.com", "https://tools.example.com", ""},
 		"page of another port":           {listed, "tools.example.com", "https://tools.example.com:8443", "not allowed"},
 		"page of localhost":              {listed, "localhost:8080", "http://localhost:8080", ""},
@@ -77,12 +83,25 @@ func TestHostsAndOrigins(t *testing.T) {
 func TestInvalidAllowLists(t *testing.T) {
 	for _, host := range []string{"", ".", "https://a.example", "a.example:80", "*.example", "a/b", "a@b"} {
 		_, err := newAllowList([]string{host}, nil)
-		NewWithT(t).Expect(err).To(MatchError(ContainSubstring("is not a host name")), host)
+		NewWithT(t).Expect(err).To(MatchError(And(ContainSubstring("is not a host name"), ContainSubstring("or * for all"))), host)
 	}
 	for _, origin := range []string{"", "a.example", "https://", "https://a.example/", "https://a@b.example", "null", "://x"} {
 		_, err := newAllowList(nil, []string{origin})
-		NewWithT(t).Expect(err).To(MatchError(ContainSubstring("is not an origin")), origin)
+		NewWithT(t).Expect(err).To(MatchError(And(ContainSubstring("is not an origin"), ContainSubstring("or * for all"))), origin)
 	}
+}
+
+func TestAllowsHosts(t *testing.T) {
+	g := NewWithT(t)
+	allows, err := AllowsHosts([]string{"Tools.example.com"})
+	g.Expect(err).NotTo(HaveOccurred())
+	for hostport, want := range map[string]bool{
+		"tools.example.com": true, "tools.example.com:8443": true, "10.1.2.3:80": true, "localhost": true, "evil.example": false, "": false,
+	} {
+		g.Expect(allows(hostport)).To(Equal(want), hostport)
+	}
+	_, err = AllowsHosts([]string{"https://tools.example.com"})
+	g.Expect(err).To(MatchError(ContainSubstring("is not a host name")))
 }
 
 func TestForbiddenHostsAndOriginsGetNoResponseOfTheServer(t *testing.T) {

@@ -19,30 +19,30 @@ func TestRefusals(t *testing.T) {
 	cases := map[string]struct {
 		method, body string
 		headers      []string
-		status       int
+		status, code int
 		message      string
 	}{
-		"not JSON":                  {"POST", "hello", []string{headerSession, id}, 400, "not one JSON-RPC message"},
-		"a batch":                   {"POST", "[" + ping + "]", []string{headerSession, id}, 400, "batches"},
-		"neither call nor answer":   {"POST", `{"jsonrpc":"2.0"}`, []string{headerSession, id}, 400, "not one JSON-RPC message"},
-		"no session":                {"POST", ping, nil, 400, "Mcp-Session-Id is missing"},
-		"unknown session":           {"POST", ping, []string{headerSession, "other"}, 404, "initialize again"},
-		"unknown version":           {"POST", ping, []string{headerSession, id, headerVersion, "1999-01-01"}, 400, "not a supported version with sessions"},
-		"another content type":      {"POST", ping, []string{headerSession, id, "Content-Type", "text/plain"}, 415, "application/json"},
-		"no events accepted":        {"POST", ping, []string{headerSession, id, "Accept", "application/json"}, 406, "text/event-stream"},
-		"another method":            {"PUT", ping, []string{headerSession, id}, 405, "GET, POST or DELETE"},
-		"stream without a session":  {"GET", "", nil, 400, "Mcp-Session-Id is missing"},
-		"stateless stream":          {"GET", "", []string{headerVersion, "2026-07-28"}, 405, "subscriptions/listen"},
-		"end of no session":         {"DELETE", "", nil, 400, "Mcp-Session-Id is missing"},
-		"end of unknown session":    {"DELETE", "", []string{headerSession, "other"}, 404, "session not found"},
-		"sessionless server":        {"POST", statelessCall, statelessHeaders, 400, "this server requires a session"},
-		"method header missing":     {"POST", statelessCall, []string{headerVersion, "2026-07-28"}, 400, "Mcp-Method"},
-		"name header differs":       {"POST", statelessCall, []string{headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, "other"}, 400, "Mcp-Name"},
-		"method differs in session": {"POST", ping, []string{headerSession, id, headerMethod, "tools/list"}, 400, "Mcp-Method"},
-		"body of a stream":          {"GET", "{}", []string{headerSession, id}, 400, "only POST has a body"},
-		"long id":                   {"POST", `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxID) + `","method":"ping"}`, []string{headerSession, id}, 400, "use shorter ones"},
-		"version header missing":    {"POST", statelessCall, nil, 400, "Mcp-Protocol-Version is missing"},
-		"version header differs":    {"POST", statelessCall, []string{headerVersion, "2026-07-29", headerMethod, "tools/call", headerName, "echo"}, 400, "2026-07-29"},
+		"not JSON":                  {"POST", "hello", []string{headerSession, id}, 400, codeParse, "not one JSON-RPC message"},
+		"a batch":                   {"POST", "[" + ping + "]", []string{headerSession, id}, 400, codeParse, "batches"},
+		"neither call nor answer":   {"POST", `{"jsonrpc":"2.0"}`, []string{headerSession, id}, 400, codeParse, "not one JSON-RPC message"},
+		"no session":                {"POST", ping, nil, 400, codeInvalidRequest, "Mcp-Session-Id is missing"},
+		"unknown session":           {"POST", ping, []string{headerSession, "other"}, 404, codeSessionNotFound, "initialize again"},
+		"unknown version":           {"POST", ping, []string{headerSession, id, headerVersion, "1999-01-01"}, 400, codeInvalidRequest, "not a supported version with sessions"},
+		"another content type":      {"POST", ping, []string{headerSession, id, "Content-Type", "text/plain"}, 415, codeInvalidRequest, "application/json"},
+		"no events accepted":        {"POST", ping, []string{headerSession, id, "Accept", "application/json"}, 406, codeInvalidRequest, "text/event-stream"},
+		"another method":            {"PUT", ping, []string{headerSession, id}, 405, codeInvalidRequest, "GET, POST or DELETE"},
+		"stream without a session":  {"GET", "", nil, 400, codeInvalidRequest, "Mcp-Session-Id is missing"},
+		"stateless stream":          {"GET", "", []string{headerVersion, "2026-07-28"}, 405, codeInvalidRequest, "subscriptions/listen"},
+		"end of no session":         {"DELETE", "", nil, 400, codeInvalidRequest, "Mcp-Session-Id is missing"},
+		"end of unknown session":    {"DELETE", "", []string{headerSession, "other"}, 404, codeSessionNotFound, "session not found"},
+		"sessionless server":        {"POST", statelessCall, statelessHeaders, 400, codeUnsupportedVersion, "this server requires a session"},
+		"method header missing":     {"POST", statelessCall, []string{headerVersion, "2026-07-28"}, 400, codeHeaderMismatch, "Mcp-Method"},
+		"name header differs":       {"POST", statelessCall, []string{headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, "other"}, 400, codeHeaderMismatch, "Mcp-Name"},
+		"method differs in session": {"POST", ping, []string{headerSession, id, headerMethod, "tools/list"}, 400, codeHeaderMismatch, "Mcp-Method"},
+		"body of a stream":          {"GET", "{}", []string{headerSession, id}, 400, codeInvalidRequest, "only POST has a body"},
+		"long id":                   {"POST", `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxID) + `","method":"ping"}`, []string{headerSession, id}, 400, codeInvalidRequest, "use shorter ones"},
+		"version header missing":    {"POST", statelessCall, nil, 400, codeHeaderMismatch, "Mcp-Protocol-Version is missing"},
+		"version header differs":    {"POST", statelessCall, []string{headerVersion, "2026-07-29", headerMethod, "tools/call", headerName, "echo"}, 400, codeHeaderMismatch, "2026-07-29"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestRefusals(t *testing.T) {
 			body, err := io.ReadAll(resp.Body)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(resp.StatusCode).To(Equal(c.status), string(body))
-			g.Expect(string(body)).To(ContainSubstring(c.message))
+			g.Expect(string(body)).To(And(ContainSubstring(c.message), ContainSubstring(`"code":%d,`, c.code)))
 		})
 	}
 }

@@ -79,6 +79,7 @@ func TestMembers(t *testing.T) {
 		"empty in space": {" \n{ \t} ", nil},
 		"all types":      {`{"a":1,"b":"x","c":null,"d":true,"e":[1,{"f":2}],"g":{"h":"}"}}`, []string{"a=1", `b="x"`, "c=null", "d=true", `e=[1,{"f":2}]`, `g={"h":"}"}`}},
 		"white space":    {"{ \"a\" :\t-1.5e+3 ,\n\"b\" : [ ] }", []string{"a=-1.5e+3", "b=[ ]"}},
+		"line breaks":    {"{\r\"a\"\r:\r1\r,\n\"b\":2\n}", []string{"a=1", "b=2"}},
 		"escapes":        {`{"a\"b\\":"\\\"","\u0061":{"\\":"]"}}`, []string{`a"b\="\\\""`, `a={"\\":"]"}`}},
 		"duplicates":     {`{"a":1,"a":2,"A":3}`, []string{"a=1", "a=2", "A=3"}},
 		"array":          {`[{"a":1}]`, nil},
@@ -91,6 +92,22 @@ func TestMembers(t *testing.T) {
 			members([]byte(c.data), func(name string, value json.RawMessage) { got = append(got, name+"="+string(value)) })
 			NewWithT(t).Expect(got).To(Equal(c.want))
 		})
+	}
+}
+
+// A client gets the message of one of them, so that it can correct them one after another.
+func TestTheFirstAmbiguityIsReported(t *testing.T) {
+	g := NewWithT(t)
+	for message, want := range map[string]string{
+		`{"method":"m","Method":"m","ID":1}`:                                      `"Method", which some servers take for "method"`,
+		`{"ID":1,"method":"m","method":"m"}`:                                      `"ID", which some servers take for "id"`,
+		`{"method":"m","params":{"Name":"x","_meta":{"ProgressToken":1}}}`:        `"Name", which`,
+		`{"method":"m","params":{"_meta":{"progressToken":1}},"Params":{}}`:       `"Params", which`,
+		`{"method":"m","params":{"_meta":{"progressToken":1,"progressToken":1}}}`: `"progressToken" twice`,
+	} {
+		e, err := parse([]byte(message))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(e.ambiguous).To(MatchError(ContainSubstring(want)), message)
 	}
 }
 

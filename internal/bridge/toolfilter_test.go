@@ -70,10 +70,10 @@ func TestHeadersOfACall(t *testing.T) {
 		"equal":             {Call{Method: "tools/call", Tool: "get"}, http.Header{"Mcp-Method": {"tools/call"}, "Mcp-Name": {"get"}}, ""},
 		"encoded":           {Call{Method: "tools/call", Tool: "gét"}, http.Header{"Mcp-Name": {"=?base64?Z8OpdA==?="}}, ""},
 		"a name of another": {Call{Method: "resources/read"}, http.Header{"Mcp-Method": {"resources/read"}, "Mcp-Name": {"a:b"}}, ""},
-		"another method":    {Call{Method: "ping"}, http.Header{"Mcp-Method": {"tools/call"}}, `must be once "ping"`},
+		"another method":    {Call{Method: "ping"}, http.Header{"Mcp-Method": {"tools/call"}}, `the header Mcp-Method must be once "ping"`},
 		"two methods":       {Call{Method: "ping"}, http.Header{"Mcp-Method": {"ping", "ping"}}, "must be once"},
 		"an empty method":   {Call{Method: "ping"}, http.Header{"Mcp-Method": {""}}, "must be once"},
-		"another tool":      {Call{Method: "tools/call", Tool: "get"}, http.Header{"Mcp-Name": {"delete"}}, `must be once "get"`},
+		"another tool":      {Call{Method: "tools/call", Tool: "get"}, http.Header{"Mcp-Name": {"delete"}}, `the header Mcp-Name must be once "get"`},
 		"two tools":         {Call{Method: "tools/call", Tool: "get"}, http.Header{"Mcp-Name": {"get", "delete"}}, "must be once"},
 		"a bad encoding":    {Call{Method: "tools/call", Tool: "get"}, http.Header{"Mcp-Name": {"=?base64?!?="}}, "must be once"},
 	} {

@@ -30,6 +30,7 @@ func TestSpanOfTheRequestIsInMeta(t *testing.T) {
 		"unknown members stay":      {`{"id":1,"jsonrpc":"2.0","method":"m","params":{},"x":1}`, "", `{"id":1,"jsonrpc":"2.0","method":"m","params":{"_meta":{"traceparent":"` + requestSpan + `"}},"x":1}`},
 		"of a notification":         {`{"jsonrpc":"2.0","method":"m","params":{}}`, "", `{"jsonrpc":"2.0","method":"m","params":{"_meta":{"traceparent":"` + requestSpan + `"}}}`},
 		"not without params":        {`{"jsonrpc":"2.0", "id":1,"method":"m"}`, "", `{"jsonrpc":"2.0", "id":1,"method":"m"}`},
+		"not with params of null":   {`{"jsonrpc":"2.0", "id":1,"method":"m","params":null}`, "", `{"jsonrpc":"2.0", "id":1,"method":"m","params":null}`},
 		"not with other params":     {`{"jsonrpc":"2.0", "id":1,"method":"m","params":[1]}`, "", `{"jsonrpc":"2.0", "id":1,"method":"m","params":[1]}`},
 		"not with _meta of no kind": {`{"jsonrpc":"2.0", "id":1,"method":"m","params":{"_meta":1}}`, "", `{"jsonrpc":"2.0", "id":1,"method":"m","params":{"_meta":1}}`},
 		"not in a response":         {`{"jsonrpc":"2.0", "id":1,"result":{},"params":{}}`, "", `{"jsonrpc":"2.0", "id":1,"result":{},"params":{}}`},

@@ -1,0 +1,614 @@
+package controllers
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
+	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
+	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
+	"github.com/fixpoint-dev/fixpoint/internal/certificates"
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
+	"github.com/fixpoint-dev/fixpoint/internal/migration"
+	"github.com/fixpoint-dev/fixpoint/internal/releases"
+)
+
+// recordingManager records what is added to a manager that does not start, or fails.
+type recordingManager struct {
+	ctrl.Manager
+	// failing is the error of all additions of a name; runnables have none.
+	failing map[string]error
+	added   []manager.Runnable
+	checks  map[string]healthz.Checker
+	cached  cache.Cache
+	starts  func(context.Context) error
+}
+
+func (m *recordingManager) Add(runnable manager.Runnable) error {
+	m.added = append(m.added, runnable)
+	return m.failing[""]
+}
+
+func (m *recordingManager) AddHealthzCheck(name string, check healthz.Checker) error {
+	return m.addCheck("healthz/"+name, check)
+}
+
+func (m *recordingManager) AddReadyzCheck(name string, check healthz.Checker) error {
+	return m.addCheck("readyz/"+name, check)
+}
+
+func (m *recordingManager) addCheck(name string, check healthz.Checker) error {
+	if m.checks == nil {
+		m.checks = map[string]healthz.Checker{}
+	}
+	m.checks[name] = check
+	return m.failing[name]
+}
+
+func (m *recordingManager) GetCache() cache.Cache {
+	if m.cached != nil {
+		return m.cached
+	}
+	return m.Manager.GetCache()
+}
+
+func (m *recordingManager) Start(ctx context.Context) error { return m.starts(ctx) }
+
+// syncing is a cache that has synced, or waits until the context ends.
+type syncing struct {
+	cache.Cache
+	synced bool
+	starts error
+}
+
+func (s syncing) WaitForCacheSync(ctx context.Context) bool {
+	if !s.synced {
+		<-ctx.Done()
+	}
+	return s.synced
+}
+
+func (s syncing) Start(ctx context.Context) error {
+	if s.starts == nil {
+		<-ctx.Done()
+	}
+	return s.starts
+}
+
+// build builds the manager of some options as [NewManager] does, without controllers.
+func build(t *testing.T, o Options) (Options, *recordingManager, *stoppableCache, *rest.Config) {
+	t.Helper()
+	g := NewWithT(t)
+	o.Logger = logr.Discard()
+	o, err := o.complete()
+	g.Expect(err).NotTo(HaveOccurred())
+	_, cfg := startAPIServer(t)
+	caches, options := newStoppableCache(), o.managerOptions()
+	options.NewCache = caches.build
+	options.LeaderElection = false
+	mgr, err := ctrl.NewManager(cfg, options)
+	g.Expect(err).NotTo(HaveOccurred())
+	return o, &recordingManager{Manager: mgr, failing: map[string]error{}}, caches, cfg
+}
+
+var errAdded = errors.New("it cannot be added")
+
+func TestNewManagerCopiesItsConfig(t *testing.T) {
+	g := NewWithT(t)
+	_, cfg := startAPIServer(t)
+	before := rest.CopyConfig(cfg)
+	mgr, err := NewManager(t.Context(), cfg, Options{QPS: 20, Burst: 40, LeaderElection: true, LeaderElectionNamespace: "fixpoint", Logger: logr.Discard()})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(cfg).To(Equal(before))
+	g.Expect(mgr.GetConfig().QPS).To(BeEquivalentTo(20))
+	g.Expect(mgr.GetConfig().Burst).To(Equal(40))
+}
+
+func TestManagerOptionsAreThoseOfTheFlags(t *testing.T) {
+	g := NewWithT(t)
+	logged := 0
+	o, err := Options{
+		LeaderElection: true, LeaderElectionNamespace: "fixpoint", LeaseDuration: 40 * time.Second, RenewDeadline: 30 * time.Second, RetryPeriod: 3 * time.Second,
+		SyncPeriod: time.Hour, HealthProbeAddress: ":8081", ProfilingAddress: ":8082", Metrics: metricsserver.Options{BindAddress: ":8443"}, ClaimsNamespace: "claims",
+		Logger: funcr.New(func(string, string) { logged++ }, funcr.Options{}),
+	}.complete()
+	g.Expect(err).NotTo(HaveOccurred())
+	options := o.managerOptions()
+	g.Expect(options.LeaderElection).To(BeTrue())
+	g.Expect(options.LeaderElectionNamespace).To(Equal("fixpoint"))
+	g.Expect(*options.LeaseDuration).To(Equal(40 * time.Second))
+	g.Expect(*options.RenewDeadline).To(Equal(30 * time.Second))
+	g.Expect(*options.RetryPeriod).To(Equal(3 * time.Second))
+	g.Expect(*options.Cache.SyncPeriod).To(Equal(time.Hour))
+	g.Expect(options.HealthProbeBindAddress).To(Equal(":8081"))
+	g.Expect(options.PprofBindAddress).To(Equal(":8082"))
+	g.Expect(options.Metrics.BindAddress).To(Equal(":8443"))
+	g.Expect(options.Controller.ReconciliationTimeout).To(Equal(time.Minute), "a server that does not respond blocks a reconcile for so long")
+	g.Expect(*options.Controller.SkipNameValidation).To(BeTrue(), "a process may build many managers")
+	options.Logger.Info("to the manager")
+	options.Controller.Logger.Info("to the controllers")
+	g.Expect(logged).To(Equal(2))
+	for _, object := range []client.Object{&v1beta1.AppService{}, &corev1.Secret{}, &coordinationv1.Lease{}} {
+		_, _, err := options.Scheme.ObjectKinds(object)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+}
+
+func TestTheCacheHoldsLittle(t *testing.T) {
+	g := NewWithT(t)
+	for guarded, count := range map[bool]int{false: 1, true: 3} {
+		o, err := Options{LeaderElection: guarded}.complete()
+		g.Expect(err).NotTo(HaveOccurred())
+		options := o.managerOptions().Cache
+		g.Expect(options.ByObject).To(HaveLen(count), "EndpointSlices of managed Services; and of a release its claims, and the labels of namespaces")
+		stripped, err := options.DefaultTransform(&corev1.ConfigMap{Data: map[string]string{"key": "value"}})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(stripped).To(HaveField("Data", BeEmpty()))
+	}
+}
+
+func TestNewManagerFails(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { _ = taken.Close() })
+	elected := Options{LeaderElection: true, LeaderElectionNamespace: "fixpoint"}
+	for name, c := range map[string]struct {
+		options Options
+		config  func(*rest.Config)
+		without string
+		ends    bool
+		want    string
+	}{
+		"certificate authority that cannot be read":    {config: func(c *rest.Config) { c.CAFile = "/nowhere" }, want: "creating a client for discovery: "},
+		"kinds that are not served when it is stopped": {without: "fixpoint.dev", ends: true, want: "waiting for the kinds of Fixpoint: apply install.yaml"},
+		"webhook without a Service":                    {options: Options{WebhookAddress: ":0"}, want: "the webhook needs the namespace and the name of its Service"},
+		"leader election without a namespace":          {options: Options{LeaderElection: true}, want: "preparing leader election: "},
+		"address of health probes that is taken":       {options: Options{HealthProbeAddress: taken.Addr().String()}, want: "building the manager: "},
+		"children of AppServices that are unknown":     {options: Options{Controllers: []string{appservice.Name}}, without: "apps", want: "building the controller appservice: watching Deployment"},
+		"children of MCPServers that are unknown":      {options: Options{Controllers: []string{mcpserver.Name}}, without: "apps", want: "building the controller mcpserver: watching Deployment"},
+		"children of SecureStorages that are unknown": {
+			options: Options{Controllers: []string{securestorage.Name}}, without: "core", want: "building the controller securestorage: watching "},
+		"claims without Leases": {options: elected, without: "coordination.k8s.io", want: "coordination"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server, cfg := startAPIServer(t, c.without)
+			server.unavailable = !c.ends
+			if c.without == "core" {
+				server.forget("")
+			}
+			if c.config != nil {
+				c.config(cfg)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if c.ends {
+				cancel()
+			}
+			c.options.Logger = logr.Discard()
+			_, err := NewManager(ctx, cfg, c.options)
+			g.Expect(err).To(MatchError(ContainSubstring(c.want)))
+		})
+	}
+}
+
+func TestChecksOfTheManager(t *testing.T) {
+	g := NewWithT(t)
+	mgr := &recordingManager{cached: syncing{synced: true}}
+	g.Expect(addChecks(mgr, nil, nil)).To(Succeed())
+	g.Expect(mgr.checks).To(HaveLen(3))
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	for name, check := range mgr.checks {
+		g.Expect(check(request)).To(Succeed(), name)
+	}
+	for name := range mgr.checks {
+		g.Expect(addChecks(&recordingManager{failing: map[string]error{name: errAdded}}, nil, nil)).To(MatchError(errAdded), name)
+	}
+}
+
+// A replica whose caches have not synced does not become the leader, and one without a certificate converts nothing.
+func TestAReplicaIsNotReadyBeforeItsCachesHaveSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		hook := &webhook{}
+		var err error
+		hook.keeper, err = certificates.New(certificates.Options{Config: &rest.Config{Host: "127.0.0.1:1"}, Namespace: "a", Service: "b", Logger: logr.Discard()})
+		g.Expect(err).NotTo(HaveOccurred())
+		mgr := &recordingManager{cached: syncing{}}
+		g.Expect(addChecks(mgr, lease.New(time.Minute, nil), hook)).To(Succeed())
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		began := time.Now()
+		g.Expect(mgr.checks["readyz/caches"](request)).To(MatchError("the caches have not synced yet"))
+		g.Expect(time.Since(began)).To(Equal(syncTimeout), "the probe gets an answer before its timeout of a second")
+		g.Expect(mgr.checks["readyz/webhook"](request)).To(MatchError("the certificate of the webhook has not been issued yet"))
+		g.Expect(mgr.checks["healthz/election"](request)).To(Succeed())
+	})
+}
+
+func TestMigratesTheKindsOfItsControllers(t *testing.T) {
+	g := NewWithT(t)
+	all := Options{Controllers: Names()}
+	g.Expect(all.migratedKinds()).To(ConsistOf(
+		migration.Kind{GroupVersionKind: v1beta1.SchemeGroupVersion.WithKind("AppService"), Resource: "appservices", FieldManager: appservice.FieldManager, Finalizer: appservice.Finalizer},
+		migration.Kind{GroupVersionKind: v1beta1.SchemeGroupVersion.WithKind("MCPServer"), Resource: "mcpservers", FieldManager: mcpserver.FieldManager, Finalizer: mcpserver.Finalizer},
+		migration.Kind{GroupVersionKind: v1beta1.SchemeGroupVersion.WithKind("SecureStorage"), Resource: "securestorages", FieldManager: securestorage.FieldManager, Finalizer: securestorage.Finalizer},
+	))
+	one := Options{Controllers: []string{mcpserver.Name}}
+	g.Expect(one.migratedKinds()).To(ConsistOf(HaveField("Resource", "mcpservers")))
+	g.Expect(one.cachedDefinitions()).To(Equal([]string{"mcpservers.fixpoint.dev"}))
+	g.Expect(one.definitions()).To(ConsistOf("appservices.fixpoint.dev", "mcpservers.fixpoint.dev", "securestorages.fixpoint.dev"), "the CA bundle of all")
+	g.Expect(Options{NoClusterRights: true}.definitions()).To(BeEmpty())
+}
+
+func TestMigratesOnlyWithAWebhookAndClusterRights(t *testing.T) {
+	g := NewWithT(t)
+	o, mgr, _, cfg := build(t, Options{Controllers: []string{appservice.Name}, WebhookAddress: ":0", WebhookService: "webhook", PodNamespace: "fixpoint"})
+	hook, err := o.newWebhook(cfg)
+	g.Expect(err).NotTo(HaveOccurred())
+
+	g.Expect(o.addMigration(mgr, nil, cfg)).To(Succeed())
+	without := o
+	without.NoClusterRights = true
+	g.Expect(without.addMigration(mgr, hook, cfg)).To(Succeed())
+	g.Expect(mgr.added).To(BeEmpty())
+
+	g.Expect(o.addMigration(mgr, hook, cfg)).To(Succeed())
+	g.Expect(mgr.added).To(HaveLen(1))
+	added, ok := mgr.added[0].(*migration.Migration)
+	g.Expect(ok).To(BeTrue())
+	g.Expect(added.Kinds).To(ConsistOf(HaveField("Resource", "appservices")))
+	g.Expect(added.Changed).To(BeIdenticalTo(hook.keeper.DefinitionChanged()))
+	for _, needed := range []any{added.API, added.Metrics, added.Recorder, added.Clock} {
+		g.Expect(needed).NotTo(BeNil())
+	}
+	synctest.Test(t, func(t *testing.T) {
+		g, began := NewWithT(t), time.Now()
+		for range migrationRate + 1 {
+			g.Expect(added.Wait(t.Context())).To(Succeed())
+		}
+		g.Expect(time.Since(began)).To(BeNumerically("~", time.Second, 50*time.Millisecond))
+	})
+
+	mgr.failing[""] = errAdded
+	g.Expect(o.addMigration(mgr, hook, cfg)).To(And(MatchError(errAdded), MatchError(HavePrefix("adding the migration of stored objects: "))))
+	g.Expect(o.addMigration(mgr, hook, &rest.Config{Host: "::"})).To(MatchError(HavePrefix("preparing the migration of stored objects: ")))
+}
+
+// settingsOf reads the options of a controller, whose type controller-runtime does not export.
+func settingsOf(controller manager.Runnable) (name string, concurrency int, limiter workqueue.TypedRateLimiter[reconcile.Request]) {
+	value := reflect.Indirect(reflect.ValueOf(controller))
+	if value.Kind() != reflect.Struct || !value.FieldByName("MaxConcurrentReconciles").IsValid() {
+		return "", 0, nil
+	}
+	limiter, _ = value.FieldByName("RateLimiter").Interface().(workqueue.TypedRateLimiter[reconcile.Request])
+	return value.FieldByName("Name").String(), int(value.FieldByName("MaxConcurrentReconciles").Int()), limiter
+}
+
+func TestRunsTheControllersOfItsOptions(t *testing.T) {
+	for _, selected := range [][]string{Names(), {appservice.Name}, {mcpserver.Name}, {securestorage.Name}} {
+		t.Run("", func(t *testing.T) {
+			g := NewWithT(t)
+			clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+			o, mgr, caches, _ := build(t, Options{Controllers: selected, Concurrency: 3, RetryMinDelay: time.Second, RetryMaxDelay: 5 * time.Second, Clock: clock})
+			g.Expect(o.addControllers(t.Context(), mgr, caches, lease.New(time.Minute, nil), types.NamespacedName{})).To(Succeed())
+			var names []string
+			for _, added := range mgr.added {
+				name, concurrency, limiter := settingsOf(added)
+				if name == "" {
+					continue
+				}
+				names = append(names, name)
+				g.Expect(concurrency).To(Equal(3))
+				for i, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
+					g.Expect(limiter.When(reconcile.Request{})).To(Equal(want), "retry %d of %s", i, name)
+					clock.SetTime(clock.Now().Add(want))
+				}
+			}
+			g.Expect(names).To(ConsistOf(selected))
+
+			o, mgr, caches, _ = build(t, o)
+			mgr.failing[""] = errAdded
+			g.Expect(o.addControllers(t.Context(), mgr, caches, nil, types.NamespacedName{})).To(MatchError(errAdded))
+		})
+	}
+}
+
+func TestClaimsNamespacesOnlyWithAGuard(t *testing.T) {
+	g := NewWithT(t)
+	o, mgr, _, cfg := build(t, Options{LeaderElection: true, LeaderElectionNamespace: "fixpoint", NamespaceSelector: labels.Everything()})
+	g.Expect(o.addReleases(mgr, &election{})).To(Succeed())
+	g.Expect(mgr.added).To(BeEmpty())
+	var options ctrl.Options
+	e, err := o.newElection(cfg, &options)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(e.guard.RequiresClaims()).To(BeTrue())
+	g.Expect(options.LeaderElectionResourceLockInterface.Describe()).To(Equal("fixpoint/" + LeaderElectionID))
+	g.Expect(o.addReleases(mgr, e)).To(Succeed())
+	name, _, _ := settingsOf(mgr.added[0])
+	g.Expect(name).To(Equal(releases.Name))
+	mgr.failing[""] = errAdded
+	g.Expect(o.addReleases(mgr, e)).To(MatchError(errAdded))
+}
+
+func TestTheProberDialsAndNamesPodsAsConfigured(t *testing.T) {
+	g := NewWithT(t)
+	plain := Options{}.proberOptions()
+	g.Expect(plain.Rewrite).To(BeNil())
+	g.Expect(plain.Metrics).NotTo(BeNil())
+	dialed := errors.New("dialed")
+	options := Options{
+		ProbeHost: "localhost", ProbeEndpoint: &url.URL{Scheme: "http", Host: "127.0.0.1:9"},
+		ProbeDial: func(context.Context, string, string) (net.Conn, error) { return nil, dialed },
+	}.proberOptions()
+	g.Expect(options.Host).To(Equal("localhost"))
+	_, err := options.Dial(t.Context(), "tcp", "10.0.0.1:80")
+	g.Expect(err).To(MatchError(dialed))
+	target := &url.URL{Scheme: "https", Host: "10.0.0.1:8443", Path: "/mcp"}
+	options.Rewrite(target)
+	g.Expect(target.String()).To(Equal("http://127.0.0.1:9/mcp"))
+}
+
+// events is a provider of one recorder.
+type events struct {
+	*record.FakeRecorder
+	named []string
+}
+
+func (e *events) GetEventRecorderFor(name string) record.EventRecorder {
+	e.named = append(e.named, name)
+	return e.FakeRecorder
+}
+
+func (e *events) GetEventRecorder(name string) recorder.EventRecorder {
+	e.named = append(e.named, name)
+	return nil
+}
+
+// The lock of leader election is built before the manager, and records Events with it.
+func TestEventsOfTheLockAreRecordedByTheManager(t *testing.T) {
+	g := NewWithT(t)
+	lazy := &lazyRecorders{}
+	early := lazy.GetEventRecorderFor("lock")
+	provider := &events{FakeRecorder: record.NewFakeRecorder(3)}
+	lazy.recorders = provider
+	early.Event(&corev1.Pod{}, corev1.EventTypeNormal, "A", "plain")
+	early.Eventf(&corev1.Pod{}, corev1.EventTypeNormal, "B", "formatted %d", 1)
+	early.AnnotatedEventf(&corev1.Pod{}, map[string]string{"a": "b"}, corev1.EventTypeWarning, "C", "annotated %d", 2)
+	lazy.GetEventRecorder("other")
+	g.Expect(provider.Events).To(Receive(Equal("Normal A plain")))
+	g.Expect(provider.Events).To(Receive(Equal("Normal B formatted 1")))
+	g.Expect(provider.Events).To(Receive(HavePrefix("Warning C annotated 2")))
+	g.Expect(provider.named).To(Equal([]string{"lock", "lock", "lock", "other"}))
+}
+
+func TestAManagerEndsWhenAnotherReplicaHasItsLease(t *testing.T) {
+	g := NewWithT(t)
+	guard := lease.New(time.Hour, nil)
+	lock := guard.Lock(&takenLock{holder: "other"})
+	g.Expect(lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"})).To(Succeed())
+	failure := errors.New("leader election lost")
+	mgr := &recordingManager{starts: func(ctx context.Context) error {
+		_, _, err := lock.Get(ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		<-ctx.Done()
+		return failure
+	}}
+	err := startGuarded(t.Context(), mgr, guard)
+	g.Expect(err).To(MatchError(ContainSubstring("another replica has acquired the Lease")))
+	g.Expect(err).To(MatchError(failure))
+}
+
+func TestAManagerThatEndsCannotWrite(t *testing.T) {
+	g := NewWithT(t)
+	guard := lease.New(time.Hour, nil)
+	elect(t, guard)
+	failure := errors.New("a cache failed")
+	var running context.Context
+	mgr := &recordingManager{starts: func(ctx context.Context) error {
+		running = ctx
+		g.Expect(guard.Held()).To(BeTrue())
+		return failure
+	}}
+	g.Expect(startGuarded(t.Context(), mgr, guard)).To(BeIdenticalTo(failure))
+	g.Expect(guard.Held()).To(BeFalse(), "a reconcile that still runs does not write")
+	g.Expect(running.Err()).To(MatchError(context.Canceled))
+}
+
+func TestAManagerStopsBeforeItsCachesHaveSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		caches := newStoppableCache()
+		caches.Cache = syncing{}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		mgr := stoppable{cache: caches, Manager: &recordingManager{starts: func(context.Context) error {
+			g.Expect(caches.WaitForCacheSync(context.Background())).To(BeTrue())
+			return nil
+		}}}
+		go func() { ended <- mgr.Start(ctx) }()
+		synctest.Wait()
+		g.Expect(ended).NotTo(Receive())
+		cancel()
+		synctest.Wait()
+		g.Expect(ended).To(Receive(BeNil()))
+	})
+}
+
+func TestAManagerFailsIfTheWebhookCannotListen(t *testing.T) {
+	g := NewWithT(t)
+	mgr := stoppable{cache: newStoppableCache(), webhook: &webhook{address: "not an address"}}
+	g.Expect(mgr.Start(t.Context())).To(MatchError(HavePrefix("serving the webhook: ")))
+}
+
+func TestAllCachesMustSync(t *testing.T) {
+	g := NewWithT(t)
+	caches := newStoppableCache()
+	wait := func() bool {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		return caches.WaitForCacheSync(ctx)
+	}
+	for _, c := range []struct{ all, keys, sessions, want bool }{
+		{true, true, true, true}, {false, true, true, false}, {true, false, true, false}, {true, true, false, false},
+	} {
+		caches.Cache = syncing{synced: c.all}
+		caches.secrets[v1beta1.SecretTypeAccountKeys], caches.secrets[v1beta1.SecretTypeSessionKeys] = syncing{synced: c.keys}, syncing{synced: c.sessions}
+		g.Expect(wait()).To(Equal(c.want))
+	}
+}
+
+func TestAllCachesEndWithOneThatFails(t *testing.T) {
+	g := NewWithT(t)
+	failure := errors.New("a watch failed")
+	for i := range 3 {
+		all := []syncing{{}, {}, {}}
+		all[i].starts = failure
+		caches := newStoppableCache()
+		caches.Cache = all[0]
+		caches.secrets[v1beta1.SecretTypeAccountKeys], caches.secrets[v1beta1.SecretTypeSessionKeys] = all[1], all[2]
+		g.Expect(caches.Start(t.Context())).To(MatchError(failure))
+	}
+}
+
+func TestACacheThatCannotBeBuiltIsAnError(t *testing.T) {
+	g := NewWithT(t)
+	_, err := newStoppableCache().build(&rest.Config{Host: "::"}, cache.Options{})
+	g.Expect(err).To(HaveOccurred())
+	_, err = newClient(&rest.Config{Host: "::"}, client.Options{})
+	g.Expect(err).To(HaveOccurred())
+}
+
+// indexing is a cache that records for what kinds it is asked.
+type indexing struct {
+	cache.Cache
+	asked *[]string
+	name  string
+}
+
+func (i indexing) note() error {
+	*i.asked = append(*i.asked, i.name)
+	return nil
+}
+
+func (i indexing) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return i.note()
+}
+
+func (i indexing) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return i.note()
+}
+
+func (i indexing) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return nil, i.note()
+}
+
+func (i indexing) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
+	return i.note()
+}
+
+func TestSecretsOfATypeHaveTheirOwnCache(t *testing.T) {
+	g := NewWithT(t)
+	var asked []string
+	caches := newStoppableCache()
+	caches.Cache = indexing{asked: &asked, name: "all"}
+	for _, secretType := range secretTypes {
+		caches.secrets[secretType] = indexing{asked: &asked, name: secretType}
+	}
+	for _, secretType := range secretTypes {
+		keys := caches.secretsOf(secretType)
+		for _, object := range []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}} {
+			g.Expect(keys.Get(t.Context(), client.ObjectKey{}, object)).To(Succeed())
+			_, err := keys.GetInformer(t.Context(), object)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(keys.IndexField(t.Context(), object, "f", nil)).To(Succeed())
+		}
+		g.Expect(keys.List(t.Context(), &corev1.SecretList{})).To(Succeed())
+		g.Expect(keys.List(t.Context(), &corev1.ConfigMapList{})).To(Succeed())
+		g.Expect(asked).To(Equal([]string{secretType, secretType, secretType, "all", "all", "all", secretType, "all"}))
+		asked = nil
+	}
+}
+
+func TestAControllerThatWritesSecretsReadsThoseOfItsType(t *testing.T) {
+	g := NewWithT(t)
+	o, mgr, caches, _ := build(t, Options{})
+	seen, err := withSecretsOf(mgr, caches, v1beta1.SecretTypeSessionKeys, o.managerOptions().Client)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(seen.GetCache()).To(Equal(caches.secretsOf(v1beta1.SecretTypeSessionKeys)))
+	g.Expect(seen.GetFieldIndexer()).To(Equal(seen.GetCache()))
+	g.Expect(seen.GetClient()).NotTo(BeIdenticalTo(mgr.GetClient()))
+	g.Expect(seen.GetClient().Scheme()).To(BeIdenticalTo(mgr.GetScheme()))
+	g.Expect(seen.GetClient().RESTMapper()).To(BeIdenticalTo(mgr.GetRESTMapper()))
+	_, isBounded := seen.GetClient().(*readTimeoutClient)
+	g.Expect(isBounded).To(BeTrue())
+}
+
+func TestTheWebhookBoundsItsConnections(t *testing.T) {
+	g, dir := NewWithT(t), t.TempDir()
+	client := certificateIn(t, dir)
+	w, err := Options{WebhookAddress: "127.0.0.1:0", WebhookCertDir: dir, NoClusterRights: true, Logger: logr.Discard()}.newWebhook(&rest.Config{Host: "127.0.0.1:1"})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(w.server.ReadHeaderTimeout).To(And(BeNumerically(">", 0), BeNumerically("<=", 5*time.Second)))
+	g.Expect(w.server.ReadTimeout).To(And(BeNumerically(">", 0), BeNumerically("<=", 10*time.Second)))
+	g.Expect(w.server.WriteTimeout).To(BeNumerically("==", 30*time.Second), "the longest timeout of a conversion by an API server")
+	g.Expect(w.server.IdleTimeout).To(And(BeNumerically(">", 90*time.Second), BeNumerically("<=", 3*time.Minute)), "API servers close idle connections first")
+	g.Expect(w.server.MaxHeaderBytes).To(Equal(16 << 10))
+	g.Expect(w.server.ErrorLog).NotTo(BeNil())
+
+	stop, err := w.start(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	defer stop()
+	transport, ok := client.Transport.(*http.Transport)
+	g.Expect(ok).To(BeTrue())
+	transport.ForceAttemptHTTP2 = true
+	response, err := client.Get("https://" + w.address)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = response.Body.Close() }()
+	g.Expect(response.ProtoMajor).To(Equal(1), "HTTP/2 sends all requests of an API server to one replica")
+	old := transport.TLSClientConfig.Clone()
+	old.MinVersion, old.MaxVersion = tls.VersionTLS11, tls.VersionTLS11
+	_, err = tls.Dial("tcp", w.address, old)
+	g.Expect(err).To(HaveOccurred())
+}
+
+func TestTheErrorOfAManagerIsReturned(t *testing.T) {
+	g := NewWithT(t)
+	failure := errors.New("a cache failed")
+	mgr := &recordingManager{starts: func(context.Context) error { return failure }}
+	g.Expect(stoppable{Manager: mgr, cache: newStoppableCache()}.Start(t.Context())).To(MatchError(failure))
+	guard := lease.New(time.Hour, nil)
+	elect(t, guard)
+	g.Expect(stoppable{Manager: mgr, cache: newStoppableCache(), guard: guard}.Start(t.Context())).To(MatchError(failure))
+	g.Expect(guard.Held()).To(BeFalse())
+}

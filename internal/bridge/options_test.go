@@ -1,0 +1,91 @@
+package bridge
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers"
+)
+
+// They are those of docs/mcp-bridge.md.
+func TestDefaultsOfTheDocumentation(t *testing.T) {
+	g := NewWithT(t)
+	d := DefaultOptions()
+	g.Expect([]int{d.MaxSessions, d.MaxRequests, d.MaxMessageBytes, d.StderrLinesPerSecond}).To(Equal([]int{100, 64, 4194304, 50}))
+	for flag, c := range map[string]struct {
+		got  time.Duration
+		want string
+	}{
+		"idle-timeout": {d.IdleTimeout, "30m0s"}, "start-timeout": {d.StartTimeout, "1m0s"}, "io-timeout": {d.IOTimeout, "30s"},
+		"keep-alive": {d.KeepAlive, "15s"}, "stop-grace": {d.StopGrace, "2s"}, "drain-timeout": {d.DrainTimeout, "25s"},
+		"drain-idle-timeout": {d.DrainIdleTimeout, "5s"},
+	} {
+		g.Expect(c.got.String()).To(Equal(c.want), flag)
+	}
+}
+
+// Each limit is given by a field of the options; 0 is the default.
+func TestLimitsOfOptions(t *testing.T) {
+	d := DefaultOptions()
+	d.MaxSessionsPerAddress = 90
+	for _, name := range []string{
+		"MaxSessions", "MaxRequests", "MaxMessageBytes", "MemoryBytes", "StderrLinesPerSecond", "IdleTimeout", "StartTimeout",
+		"IOTimeout", "KeepAlive", "StopGrace", "DrainTimeout", "DrainIdleTimeout", "MaxSessionsPerAddress",
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			o := Options{Command: []string{"x"}}
+			field := reflect.ValueOf(&o).Elem().FieldByName(name)
+
+			g.Expect(o.complete()).To(Succeed())
+			g.Expect(field.Int()).To(And(BeNumerically(">", 0), Equal(reflect.ValueOf(d).FieldByName(name).Int())))
+
+			field.SetInt(1)
+			g.Expect(o.complete()).To(Succeed())
+			g.Expect(field.Int()).To(Equal(int64(1)), "a limit that is given stays")
+
+			field.SetInt(-1)
+			g.Expect(o.complete()).To(MatchError(name + " must not be negative"))
+		})
+	}
+}
+
+func TestInvalidOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*Options)
+		problem string // empty if they are valid
+	}{
+		"a command alone":                {func(*Options) {}, ""},
+		"no command":                     {func(o *Options) { o.Command = nil }, "no command: pass it after --"},
+		"an empty command":               {func(o *Options) { o.Command = []string{""} }, "no command"},
+		"a path":                         {func(o *Options) { o.Path = "/a/b" }, ""},
+		"a path without a slash":         {func(o *Options) { o.Path = "mcp" }, `Path "mcp" must start with /`},
+		"a path with a wildcard":         {func(o *Options) { o.Path = "/{a" }, "must not contain"},
+		"a path that ends a wildcard":    {func(o *Options) { o.Path = "/a}" }, "must not contain"},
+		"a path with a space":            {func(o *Options) { o.Path = "/a b" }, "must not contain"},
+		"a path with a query":            {func(o *Options) { o.Path = "/a?b" }, "must not contain"},
+		"a path with a fragment":         {func(o *Options) { o.Path = "/a#b" }, "must not contain"},
+		"a user of the system":           {func(o *Options) { o.FirstSessionUser = 5 }, "the users up to 101 more must be below 2^31"},
+		"replicas without keys":          {func(o *Options) { o.Peers = &peers.Options{} }, "set -session-keys"},
+		"a host that is none":            {func(o *Options) { o.AllowedHosts = []string{"a/b"} }, "AllowedHosts"},
+		"an origin that is none":         {func(o *Options) { o.AllowedOrigins = []string{"a"} }, "AllowedOrigins"},
+		"several problems are all named": {func(o *Options) { o.Command, o.KeepAlive = nil, -time.Second }, "no command: pass it after --\nKeepAlive must not be negative"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			o := Options{Command: []string{"x"}}
+			c.change(&o)
+			b, err := New(o)
+			if c.problem == "" {
+				g.Expect(err).NotTo(HaveOccurred())
+				b.Close()
+				return
+			}
+			g.Expect(err).To(MatchError(And(HavePrefix("configuring the bridge: "), ContainSubstring(c.problem))))
+			g.Expect(b).To(BeNil())
+		})
+	}
+}

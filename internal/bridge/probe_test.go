@@ -1,0 +1,254 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// newHandshake is a handshake with a child that says what the test says.
+func newHandshake(q *quiet) (*handshake, chan<- reply) {
+	lines := make(chan reply)
+	return &handshake{child: q.worker.child, lines: lines, discover: time.Hour, timeout: time.Hour}, lines
+}
+
+func says(q *quiet, line string) reply {
+	e, err := parse([]byte(line))
+	q.Expect(err).NotTo(HaveOccurred())
+	return reply{e, []byte(line)}
+}
+
+type handshakeResult struct {
+	found  *generations
+	failed *HandshakeError
+}
+
+func (h *handshake) begin(ctx context.Context, first string) <-chan handshakeResult {
+	result := make(chan handshakeResult, 1)
+	go func() {
+		found, failed := h.run(ctx, first)
+		result <- handshakeResult{found, failed}
+	}()
+	return result
+}
+
+func TestHandshakes(t *testing.T) {
+	const discover, initialize = discoverMessage, initializeMessage
+	for name, c := range map[string]struct {
+		first string
+		// said are the lines of the server.
+		said []string
+		// asked are the messages that it gets.
+		asked   []string
+		want    *generations
+		problem string
+	}{
+		"versions without sessions": {
+			discover,
+			[]string{`{"id":1,"result":{"supportedVersions":["2026-07-28","2027-01-15"]}}`},
+			[]string{discover}, &generations{false, []string{"2027-01-15", "2026-07-28"}}, "",
+		},
+		"versions of both": {
+			discover,
+			[]string{`{"id":1,"result":{"supportedVersions":["2025-11-25","2026-07-28"]}}`},
+			[]string{discover}, &generations{true, []string{"2026-07-28"}}, "",
+		},
+		"versions in an error": {
+			discover,
+			[]string{`{"id":1,"error":{"code":-32022,"data":{"supported":["2027-01-15"]}}}`},
+			[]string{discover}, &generations{false, []string{"2027-01-15"}}, "",
+		},
+		"other messages before": {
+			discover,
+			[]string{`{"method":"notifications/x"}`, `{"id":"1","result":{}}`, `{"id":7,"result":{}}`, `{"id":1,"result":{"supportedVersions":["2026-07-28"]}}`},
+			[]string{discover}, &generations{false, []string{"2026-07-28"}}, "",
+		},
+		"a server with sessions alone": {
+			discover,
+			[]string{`{"id":1,"error":{"code":-32601}}`, `{"id":1,"error":{"code":-32601}}`, `{"id":2,"result":{}}`},
+			[]string{discover, initialize}, &generations{sessions: true}, "",
+		},
+		"a response that is not of MCP": {
+			discover,
+			[]string{`{"id":1,"result":{"supportedVersions":"all"}}`, `{"id":2,"result":{}}`},
+			[]string{discover, initialize}, &generations{sessions: true}, "",
+		},
+		"only older versions": {
+			discover,
+			[]string{`{"id":1,"result":{"supportedVersions":["2025-11-25"]}}`, `{"id":2,"result":{}}`},
+			[]string{discover, initialize}, &generations{sessions: true}, "",
+		},
+		"initialize alone": {
+			initialize,
+			[]string{`{"id":2,"result":{}}`},
+			[]string{initialize}, &generations{sessions: true}, "",
+		},
+		"initialize is rejected": {
+			initialize,
+			[]string{`{"id":2,"error":{"code":-32601,"message":"no"}}`},
+			[]string{initialize}, nil, `it rejected initialize: {"code":-32601,"message":"no"}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t)
+			h, lines := newHandshake(q)
+			result := h.begin(t.Context(), c.first)
+			q.Eventually(q.toWorker).Should(Receive(Equal(c.asked[0])))
+			for _, line := range c.said {
+				lines <- says(q, line)
+			}
+			var got handshakeResult
+			q.Eventually(result).Should(Receive(&got))
+			q.Expect(got.found).To(Equal(c.want))
+			if c.problem != "" {
+				q.Expect(got.failed).To(Equal(&HandshakeError{Problem: c.problem, rejected: true}))
+			}
+			for _, message := range c.asked[1:] {
+				q.Eventually(q.toWorker).Should(Receive(Equal(message)))
+			}
+			q.Expect(q.toWorker).NotTo(Receive())
+		})
+	}
+}
+
+func TestHandshakesThatEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*handshake)
+		problem string
+	}{
+		"without a response": {func(h *handshake) { h.timeout = time.Millisecond }, "no response within 1ms"},
+		"with the server":    {func(h *handshake) { closed := make(chan reply); close(closed); h.lines = closed }, "it exited with exit status 0"},
+		"with its output": {func(h *handshake) {
+			closed := make(chan reply)
+			close(closed)
+			h.lines, h.child.exited, h.child.grace = closed, make(chan struct{}), time.Millisecond
+		}, "it closed its standard output"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t)
+			h, _ := newHandshake(q)
+			exited := h.child.exited
+			close(h.child.stderr.done)
+			c.change(h)
+			_, failed := h.run(t.Context(), discoverMessage)
+			q.Expect(failed).To(Equal(&HandshakeError{Problem: c.problem}))
+			h.child.exited = exited
+		})
+	}
+	q := newQuiet(t)
+	h, _ := newHandshake(q)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, failed := h.run(ctx, discoverMessage)
+	q.Expect(failed).To(MatchError(ContainSubstring("the check was cancelled")))
+}
+
+// Some servers ignore methods that they do not know.
+func TestServersThatIgnoreDiscoverAreAskedToInitialize(t *testing.T) {
+	q := newQuiet(t)
+	h, lines := newHandshake(q)
+	h.discover = time.Millisecond
+	result := h.begin(t.Context(), discoverMessage)
+	q.Eventually(q.toWorker).Should(Receive(Equal(discoverMessage)))
+	q.Eventually(q.toWorker).Should(Receive(Equal(initializeMessage)))
+	lines <- says(q, `{"id":2,"result":{}}`)
+	q.Eventually(result).Should(Receive(Equal(handshakeResult{found: &generations{sessions: true}})))
+}
+
+func TestErrorsOfCommands(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect((&HandshakeError{Problem: "it slept"}).Error()).To(Equal("the command did not complete an MCP handshake on its standard output: it slept"))
+	g.Expect((&HandshakeError{Problem: "it slept", Stderr: "zzz"}).Error()).To(HaveSuffix("it slept; stderr: zzz"))
+	broken := errors.New("no memory")
+	err := &CommandError{Command: "x", Err: broken}
+	g.Expect(err).To(MatchError(`the command "x" cannot be run: no memory`))
+	g.Expect(errors.Is(err, broken)).To(BeTrue())
+}
+
+// A client of the generation without sessions falls back to initialize by these errors.
+func TestServersWithSessionsRefuseRequestsWithoutOne(t *testing.T) {
+	q := newQuiet(t)
+	q.bridge.speaks.Store(&generations{sessions: true})
+	refusal := func(message string) *failure {
+		e, err := parse([]byte(message))
+		q.Expect(err).NotTo(HaveOccurred())
+		return q.bridge.checkServerStateless(t.Context(), &e)
+	}
+	f := refusal(`{"id":1,"method":"server/discover"}`)
+	q.Expect(f).To(MatchError("this server requires a session: send initialize"))
+	q.Expect([]int{f.Status, f.Code}).To(Equal([]int{http.StatusNotFound, codeMethodNotFound}))
+
+	f = refusal(statelessCall)
+	q.Expect(f).To(MatchError("this server requires a session: send initialize"))
+	q.Expect([]int{f.Status, f.Code}).To(Equal([]int{http.StatusBadRequest, codeUnsupportedVersion}))
+	q.Expect(f.Data).To(Equal(map[string]any{"supported": sessionVersions, "requested": "2026-07-28"}))
+
+	q.bridge.speaks.Store(&generations{sessions: true, stateless: []string{"2026-07-28"}})
+	q.Expect(refusal(statelessCall)).To(BeNil())
+}
+
+func TestChecksWaitForEachOther(t *testing.T) {
+	q := newQuiet(t)
+	q.bridge.probing <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	q.Expect(q.bridge.Check(ctx)).To(MatchError(context.Canceled))
+	<-q.bridge.probing
+	q.bridge.speaks.Store(&generations{sessions: true})
+	q.Expect(q.bridge.Check(t.Context())).To(Succeed(), "what is known is not asked again")
+}
+
+// A server that cannot be started takes no place of a session.
+func TestServerThatCannotBeStarted(t *testing.T) {
+	w := newTestBridge(t, []string{"/no/such/server"}, func(o *Options) { o.MaxSessions = 1 })
+	for range 2 {
+		reply := w.post(initMessage)
+		w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
+		w.Expect(reply.Header.Get("Retry-After")).To(Equal("5"))
+		w.Expect(reply.Body).To(MatchJSON(`{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"the MCP server process could not be started","data":{"reason":"StartFailed"}}}`))
+	}
+	w.Expect(w.metric("child_start_failures_total")).To(Equal(2.0))
+	w.Expect(w.metric("child_starts_total")).To(BeZero())
+	w.Expect(w.metric("sessions_started_total")).To(BeZero())
+
+	reply := w.post(statelessCall, statelessHeaders...)
+	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
+	w.Expect(reply.Header.Get("Retry-After")).To(Equal("5"))
+	w.Expect(reply.Body).To(MatchJSON(`{"jsonrpc":"2.0","id":"x","error":{"code":-32000,"message":"the MCP server process does not respond","data":{"reason":"StartFailed"}}}`))
+}
+
+func TestServersThatEndAreReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		exited  bool
+		message string
+	}{
+		"the process exited":      {true, "the MCP server process exited: exit status 0"},
+		"its output closed alone": {false, "the MCP server process closed its standard output"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t)
+			pending := q.begin("1", "")
+			shared, _ := q.call(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+			for _, child := range []*child{q.session.child, q.worker.child} {
+				close(child.stderr.done)
+				if !c.exited {
+					child.exited, child.grace, child.reaper = make(chan struct{}), time.Millisecond, q.bridge.reaper
+					time.AfterFunc(50*time.Millisecond, func() { close(child.exited) })
+				}
+			}
+
+			q.session.childGone()
+			q.worker.childGone()
+
+			q.Expect(q.session.ended()).To(Equal(ended(reasonServerExited, c.message)))
+			q.Eventually(pending.done).Should(BeClosed())
+			q.Expect(shared.failed).To(Equal(ended(reasonServerExited, c.message)))
+			q.Expect(q.metric("child_crashes_total")).To(Equal(2.0))
+			q.Eventually(q.session.stopped).Should(BeClosed())
+		})
+	}
+}

@@ -1,0 +1,95 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestBodiesThatCannotBeRead(t *testing.T) {
+	g := NewWithT(t)
+	b := &Bridge{opts: Options{IOTimeout: 30 * time.Second}, times: times{bodyGrace: 5 * time.Second}}
+	g.Expect(b.unreadable(nil)).To(BeNil())
+	f := b.unreadable(fmt.Errorf("reading: %w", &http.MaxBytesError{Limit: 1024}))
+	g.Expect(f).To(Equal(&failure{
+		Status: http.StatusRequestEntityTooLarge, Code: codeInvalidRequest, Reason: reasonTooLarge,
+		Message: "the message is larger than the limit of 1024 bytes",
+	}))
+	f = b.unreadable(fmt.Errorf("reading: %w", os.ErrDeadlineExceeded))
+	g.Expect(f).To(Equal(&failure{
+		Status: http.StatusRequestTimeout, Code: codeInvalidRequest, Reason: reasonSlowClient, Closes: true,
+		Message: "the message arrived too slowly: send it within 5s, and large ones with at least 16384 bytes per second and within 30s",
+	}))
+	f = b.unreadable(errors.New("connection reset"))
+	g.Expect(f).To(Equal(&failure{Status: http.StatusBadRequest, Code: codeParse, Message: "the message could not be read"}))
+}
+
+// They are kept until the response.
+func TestIDsAndTokensAreBounded(t *testing.T) {
+	message := func(id, token int) []byte {
+		return fmt.Appendf(nil, `{"id":"%s","method":"m","params":{"_meta":{"progressToken":"%s"}}}`, strings.Repeat("x", id-2), strings.Repeat("x", token-2))
+	}
+	for name, c := range map[string]struct {
+		message []byte
+		code    int // 0 if it is accepted
+		problem string
+	}{
+		"as long as may be":     {message(maxID, maxID), 0, ""},
+		"a longer id":           {message(maxID+1, 2), codeInvalidRequest, "id and progressToken must not be longer than 1024 bytes"},
+		"a longer token":        {message(2, maxID+1), codeInvalidRequest, "must not be longer"},
+		"not JSON":              {[]byte("hello"), codeParse, "the body is not one JSON-RPC message"},
+		"not JSON, of two line": {[]byte("hello\nworld"), codeParse, "the body is not one JSON-RPC message"},
+		"a batch":               {[]byte(`[{"id":1,"method":"m"}]`), codeParse, "batches are not supported"},
+		"an ambiguous one":      {[]byte(`{"id":1,"method":"m","method":"n"}`), codeInvalidRequest, "twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var in incoming
+			expectRefusal(NewWithT(t), in.parse(c.message), c.code, c.problem)
+		})
+	}
+}
+
+func TestAddressesOfClients(t *testing.T) {
+	for remote, want := range map[string]string{"192.0.2.1:80": "192.0.2.1", "[fd00::1]:80": "fd00::1", "@": "@"} {
+		NewWithT(t).Expect(clientAddress(&http.Request{RemoteAddr: remote})).To(Equal(want))
+	}
+}
+
+// One address has half of the places, so that it cannot keep others from sending large messages.
+func TestPlacesOfLargeMessages(t *testing.T) {
+	g := NewWithT(t)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := newPlaces(4)
+	var releases []func()
+	take := func(address string) bool {
+		// A place that is free may be refused as well if the context is over, so one that lasts is taken first.
+		ctx := over
+		if own := p.addresses[address]; len(p.all) < 4 && (own == nil || len(own.places) < p.perAddress) {
+			ctx = t.Context()
+		}
+		release, ok := p.take(ctx, address)
+		if ok {
+			releases = append(releases, release)
+		}
+		return ok
+	}
+	g.Expect([]bool{take("a"), take("a"), take("a")}).To(Equal([]bool{true, true, false}))
+	g.Expect([]bool{take("b"), take("b"), take("c")}).To(Equal([]bool{true, true, false}))
+	g.Expect(p.addresses).To(And(HaveLen(2), HaveKey("a"), HaveKey("b")), "an address that has no place is forgotten")
+	releases[0]()
+	g.Expect([]bool{take("c"), take("a")}).To(Equal([]bool{true, false}))
+	for _, release := range releases[1:] {
+		release()
+	}
+	g.Expect(p.addresses).To(BeEmpty())
+	g.Expect(p.all).To(BeEmpty())
+	g.Expect(newPlaces(1).perAddress).To(Equal(1), "there is always one")
+}

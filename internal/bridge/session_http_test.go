@@ -1,0 +1,84 @@
+package bridge
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestStreamOfASessionThatHasEnded(t *testing.T) {
+	q := newQuiet(t)
+	q.session.end(ended(reasonServerExited, "the server is gone"))
+	response := httptest.NewRecorder()
+	q.session.listen(response, requestWith(t, nil))
+	q.Expect(response.Code).To(Equal(http.StatusNotFound), "the client initializes again")
+	q.Expect(response.Body.String()).To(ContainSubstring("the server is gone"))
+}
+
+func TestStreamOfASessionEndsWithItsClient(t *testing.T) {
+	q := newQuiet(t)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	response := httptest.NewRecorder()
+	q.session.listen(response, requestWith(t, nil).WithContext(ctx))
+	q.Expect(response.Body.String()).To(Equal(openEvent))
+	q.Expect(q.session.standalone).To(BeNil())
+	q.Expect(q.session.resident().used).To(BeTrue())
+
+	q.session.listen(&brokenWriter{httptest.NewRecorder(), 0}, requestWith(t, nil))
+	q.Expect(q.session.standalone).To(BeNil(), "a client that is gone has no stream")
+}
+
+// Whoever learns the id of a session of another caller must not use it.
+func TestSessionsServeTheirCaller(t *testing.T) {
+	const headerCaller = "Test-Caller"
+	w := newTestBridge(t, tinyServer(), func(o *Options) {
+		o.Caller = func(r *http.Request) string { return r.Header.Get(headerCaller) }
+	})
+	id := w.post(initMessage, headerCaller, "ann").Header.Get(headerSession)
+	for caller, status := range map[string]int{"ann": http.StatusOK, "bob": http.StatusNotFound, "": http.StatusNotFound} {
+		w.Expect(w.post(ping, headerSession, id, headerCaller, caller).Status).To(Equal(status), caller)
+	}
+	resp := w.open(http.MethodDelete, "", headerSession, id, headerCaller, "bob")
+	resp.Body.Close()
+	w.Expect(resp.StatusCode).To(Equal(http.StatusNotFound))
+	w.Expect(w.post(ping, headerSession, id, headerCaller, "ann").Status).To(Equal(http.StatusOK))
+}
+
+func TestRefusalsOfRequestsThatAreNotInASession(t *testing.T) {
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.MaxRequests = 1 })
+	reply := w.post(initMessage, headerMethod, "tools/list")
+	w.Expect(reply.Status).To(Equal(http.StatusBadRequest), "the headers of initialize match it")
+	w.Expect(reply.Body).To(ContainSubstring(`"id":1,"error":{"code":-32020,`))
+	w.Expect(w.metric("sessions_started_total")).To(BeZero())
+
+	resp := w.open(http.MethodGet, "", headerSession, "x", "Accept", jsonType)
+	resp.Body.Close()
+	w.Expect(resp.StatusCode).To(Equal(http.StatusNotAcceptable))
+
+	w.Expect(w.bridge.shared.enter()).To(BeNil())
+	reply = w.post(statelessCall, statelessHeaders...)
+	w.Expect(reply.Status).To(Equal(http.StatusTooManyRequests))
+	w.Expect(reply.Body).To(ContainSubstring(`"id":"x",`))
+	w.bridge.shared.leave()
+}
+
+// The place of a session that is evicted is that of the next one, also while its process exits.
+func TestEvictedSessionsAreReplacedOnce(t *testing.T) {
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.MaxSessions = 1 })
+	first := w.session()
+	second := w.session()
+	w.Expect(second).NotTo(Equal(first))
+	w.Expect(w.post(ping, headerSession, first).Status).To(Equal(http.StatusNotFound))
+	w.Expect(w.post(ping, headerSession, second).Status).To(Equal(http.StatusOK))
+	w.Expect(w.metric("sessions_ended_total", reasonEvicted)).To(Equal(1.0))
+	w.Expect(w.metric("sessions")).To(Equal(1.0))
+	w.bridge.lookup(second).lastUse.Store(time.Now().UnixNano())
+	reply := w.post(initMessage)
+	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable), "a session in use is not evicted")
+	w.Expect(reply.Header.Get("Retry-After")).To(Equal("5"))
+}

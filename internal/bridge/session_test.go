@@ -1,0 +1,135 @@
+package bridge
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+// The server could not tell which of the two a response is to.
+func TestIDsOfRequestsInFlightAreUnique(t *testing.T) {
+	q := newQuiet(t)
+	q.begin("1", "")
+	q.begin(`"1"`, "")
+	f := q.session.add(&call{id: json.RawMessage("1.0"), key: idKey(json.RawMessage("1.0")), begun: time.Now(), stream: newRecorded().stream})
+	q.Expect(f).To(MatchError("request id 1.0 is used by another request in flight"))
+	q.Expect([]int{f.Status, f.Code}).To(Equal([]int{http.StatusBadRequest, codeInvalidRequest}))
+	q.Expect(q.metric("requests_in_flight")).To(Equal(2.0))
+
+	q.session.fromServer([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
+	q.begin("1", "")
+}
+
+// A request whose id is used again must not end the later one.
+func TestLeavingEndsTheRequestItself(t *testing.T) {
+	q := newQuiet(t)
+	first := &call{id: json.RawMessage("1"), key: "1", begun: time.Now(), stream: newRecorded().stream}
+	q.Expect(q.session.add(first)).To(BeNil())
+	q.session.leave(first)
+	q.Expect(q.metric("requests_in_flight")).To(BeZero())
+	second := q.begin("1", "")
+	q.session.leave(first)
+	q.Expect(q.metric("requests_in_flight")).To(Equal(1.0))
+	q.session.fromServer([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
+	q.Expect(second.messages()).To(HaveLen(1))
+}
+
+func TestEndOfASessionEndsItsRequestsAndStreams(t *testing.T) {
+	q := newQuiet(t)
+	begun := q.begin("1", "")
+	q.Expect(begun.send([]byte(`{"jsonrpc":"2.0","method":"m"}`))).To(Succeed())
+	fresh, standalone := q.begin(`"b"`, ""), q.openStandalone()
+	why := ended(reasonServerExited, "the server is gone")
+
+	q.session.end(why)
+	q.session.end(ended(reasonIdle, "another reason"))
+
+	for _, stream := range []*recorded{begun, fresh, standalone} {
+		q.Eventually(stream.done).Should(BeClosed())
+	}
+	q.Expect(begun.messages()).To(HaveLen(2))
+	q.Expect(fresh.messages()).To(HaveExactElements(MatchJSON(
+		`{"jsonrpc":"2.0","id":"b","error":{"code":-32603,"message":"the server is gone","data":{"reason":"ServerExited"}}}`)))
+	q.Expect(standalone.messages()).To(BeEmpty())
+	q.Eventually(q.session.stopped).Should(BeClosed())
+	q.Expect(q.session.ended()).To(BeIdenticalTo(why), "the first reason stays")
+	q.Expect(q.session.add(&call{id: json.RawMessage("3"), key: "3"})).To(BeIdenticalTo(why))
+	q.Expect(q.session.why()).To(MatchError("the server is gone"))
+	q.Expect(q.session.why().Status).To(Equal(http.StatusNotFound), "the client initializes again")
+	q.Expect(q.metric("requests_in_flight")).To(BeZero())
+	q.Expect(q.metric("sessions_ended_total")).To(Equal(1.0))
+	q.Expect(q.metric("session_duration_seconds")).To(Equal(1.0))
+	q.Expect(q.metric("child_crashes_total")).To(Equal(1.0))
+	q.Expect(q.bridge.noSessions()).To(BeTrue(), "its place is free")
+}
+
+func TestIdleTimeOfASession(t *testing.T) {
+	const timeout = time.Hour
+	for name, c := range map[string]struct {
+		initialized, pending bool
+		idle                 time.Duration
+		ends                 bool
+	}{
+		"idle for longer":                {true, false, 2 * timeout, true},
+		"used a moment ago":              {true, false, timeout - time.Minute, false},
+		"a request is in flight":         {true, true, 2 * timeout, false},
+		"the server has not started yet": {false, false, 2 * timeout, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t, func(o *Options) { o.IdleTimeout = timeout })
+			q.session.initialized = c.initialized
+			if c.pending {
+				q.begin("1", "")
+			}
+			q.session.lastUse.Store(time.Now().Add(-c.idle).UnixNano())
+			q.Expect(q.session.idleTimer.Stop()).To(BeTrue())
+
+			q.session.checkIdle()
+
+			if c.ends {
+				q.Expect(q.session.ended()).To(HaveField("Reason", reasonIdle))
+				q.Expect(q.session.idleTimer.Stop()).To(BeFalse())
+			} else {
+				q.Expect(q.session.ended()).To(BeNil())
+				q.Expect(q.session.idleTimer.Stop()).To(BeTrue(), "it is checked again")
+			}
+		})
+	}
+}
+
+func TestIdleTimeoutIsOnlyShortened(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.IdleTimeout = time.Hour })
+	q.session.shortenIdleTimeout(2 * time.Hour)
+	q.Expect(q.session.idle).To(Equal(time.Hour))
+	q.session.shortenIdleTimeout(time.Minute)
+	q.Expect(q.session.idle).To(Equal(time.Minute))
+	q.Eventually(q.session.idleTimer.C).Should(Receive(), "it is checked now")
+	q.session.end(ended(reasonDeleted, ""))
+	q.session.shortenIdleTimeout(time.Second)
+	q.Expect(q.session.idleTimer.Stop()).To(BeFalse(), "a session that has ended is not checked")
+}
+
+func TestStartTimeOfASession(t *testing.T) {
+	q := newQuiet(t)
+	q.session.checkStart()
+	q.Expect(q.session.ended()).To(MatchError("the MCP server process did not respond to initialize within 1m0s"))
+	q.Expect(q.session.ended().Reason).To(Equal(reasonStartTimeout))
+	q.Expect(q.metric("child_crashes_total")).To(BeZero())
+}
+
+func TestSessionsAreDescribedForAdmission(t *testing.T) {
+	q := newQuiet(t)
+	q.session.lastUse.Store(time.Now().Add(-time.Hour).UnixNano())
+	r := q.session.resident()
+	q.Expect(r.idle).To(BeNumerically("~", time.Hour, time.Minute))
+	r.idle = 0
+	q.Expect(r).To(Equal(resident{address: honestAddress}))
+	q.session.used.Store(true)
+	q.begin("1", "")
+	r = q.session.resident()
+	r.idle = 0
+	q.Expect(r).To(Equal(resident{address: honestAddress, used: true, pending: true}))
+}

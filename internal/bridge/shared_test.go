@@ -1,0 +1,292 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestRequestsWithoutASessionAreLimited(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.MaxRequests = 2 })
+	s := q.bridge.shared
+	q.Expect(s.quiet()).To(BeTrue())
+	q.Expect(s.usedWithin(time.Hour)).To(BeFalse())
+	q.Expect(s.enter()).To(BeNil())
+	q.Expect(s.enter()).To(BeNil())
+	f := s.enter()
+	q.Expect(f).To(MatchError("too many requests are in flight"))
+	q.Expect([]int{f.Status, f.Code, f.RetryAfter}).To(Equal([]int{http.StatusTooManyRequests, codeRefused, 1}))
+	q.Expect(f.Reason).To(Equal(reasonTooManyRequests))
+	q.Expect(q.metric("requests_in_flight")).To(Equal(2.0))
+	q.Expect(s.quiet()).To(BeFalse())
+	q.Expect(s.usedWithin(0)).To(BeTrue())
+	s.leave()
+	q.Expect(q.bridge.changed).To(Receive(), "a drain continues")
+	q.Expect(s.enter()).To(BeNil())
+	s.leave()
+	s.leave()
+	q.Expect(q.metric("requests_in_flight")).To(BeZero())
+	q.Expect(s.usedWithin(time.Hour)).To(BeTrue())
+	q.Expect(s.usedWithin(0)).To(BeFalse())
+
+	s.close()
+	q.Expect(s.enter()).To(HaveField("Reason", reasonDraining))
+	_, f = s.get(t.Context())
+	q.Expect(f).To(HaveField("Reason", reasonDraining))
+}
+
+// A server that exits at once must not be started in a loop.
+func TestStartsOfAServerThatExitsAreDelayed(t *testing.T) {
+	q := newQuiet(t)
+	s := q.bridge.shared
+	expectDelay := func(delay time.Duration, why string) {
+		t.Helper()
+		before := time.Now()
+		s.gone(q.worker, true)
+		q.Expect(s.nextStart).To(And(BeTemporally(">=", before.Add(delay)), BeTemporally("<=", time.Now().Add(delay))), why)
+	}
+	for _, seconds := range []int{1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30, 30} {
+		s.worker = q.worker
+		expectDelay(time.Duration(seconds)*time.Second, "it doubles")
+		q.Expect(s.worker).To(BeNil())
+	}
+	_, f := s.get(t.Context())
+	q.Expect(f).To(MatchError("the MCP server process exits repeatedly; retry later"))
+	q.Expect(f.Status).To(Equal(http.StatusServiceUnavailable))
+	q.Expect(f.RetryAfter).To(BeNumerically("~", 30, 5))
+	q.Expect(f.Reason).To(Equal(reasonStartFailed))
+
+	another := newWorker(s, q.worker.child, q.worker.log)
+	another.end(drainFailure())
+	s.worker = another
+	q.worker.child.started = time.Now().Add(-quickExit)
+	s.gone(q.worker, true)
+	q.Expect(s.worker).To(BeIdenticalTo(another), "the next one stays")
+	q.worker.child.started = time.Now()
+	expectDelay(time.Second, "one that ran for long counts as another beginning")
+	s.gone(q.worker, false)
+	expectDelay(time.Second, "so does one that was stopped")
+	s.worker = nil
+}
+
+func TestServersInUseAreNotDismissed(t *testing.T) {
+	q := newQuiet(t)
+	s := q.bridge.shared
+	s.worker, s.quickExits = q.worker, 3
+	q.Expect(s.enter()).To(BeNil())
+	q.Expect(s.dismiss(q.worker)).To(BeFalse())
+	q.Expect(s.worker).To(BeIdenticalTo(q.worker))
+	s.countUnawaited(1)
+	another := newWorker(s, q.worker.child, q.worker.log)
+	another.end(drainFailure())
+	q.Expect(s.dismiss(another)).To(BeTrue())
+	q.Expect(s.worker).To(BeIdenticalTo(q.worker))
+	q.Expect(s.quickExits).To(Equal(3))
+	q.Expect(s.dismiss(q.worker)).To(BeTrue(), "no client waits for the request")
+	q.Expect(s.worker).To(BeNil())
+	q.Expect(s.quickExits).To(BeZero())
+	s.countUnawaited(-1)
+	s.leave()
+}
+
+func TestStartOfTheSharedServerFails(t *testing.T) {
+	w := newTestBridge(t, []string{"/no/such/server"})
+	_, f := w.bridge.shared.get(t.Context())
+	w.Expect(f).To(MatchError("the MCP server process could not be started"))
+	w.Expect([]int{f.Status, f.RetryAfter}).To(Equal([]int{http.StatusServiceUnavailable, 5}))
+	_, f = w.bridge.shared.get(t.Context())
+	w.Expect(f).To(MatchError(ContainSubstring("exits repeatedly")))
+	w.Expect(f.RetryAfter).To(Equal(1))
+}
+
+func TestClientsLeaveWhileTheSharedServerStarts(t *testing.T) {
+	q := newQuiet(t)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	starting := make(chan struct{})
+	q.bridge.shared.starting = starting
+	_, f := q.bridge.shared.get(ctx)
+	q.Expect(f).To(HaveField("Reason", reasonClientLeft))
+	close(starting)
+}
+
+func TestSubscriptionsEndForADrain(t *testing.T) {
+	q := newQuiet(t)
+	listens, number := q.call(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`)
+	calls, other := q.call(`{"jsonrpc":"2.0","id":2,"method":"tools/call"}`)
+	q.bridge.shared.worker = q.worker
+
+	q.bridge.shared.stopListening()
+
+	q.Expect(listens.failed).To(HaveField("Reason", reasonDraining))
+	q.Expect(calls.failed).To(BeNil())
+	q.Eventually(q.toWorker).Should(Receive(MatchJSON(
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + number + `,"reason":"the server is shutting down"}}`)))
+	q.Expect(q.worker.lookup(other)).To(BeIdenticalTo(calls))
+
+	q.bridge.draining = true
+	_, f := q.worker.add(listens)
+	q.Expect(f).To(HaveField("Reason", reasonDraining))
+	_, f = q.worker.add(newSharedCall(&envelope{}))
+	q.Expect(f).To(BeNil(), "other requests are served")
+	q.bridge.shared.worker = nil
+}
+
+func TestEndOfTheSharedServerFailsItsRequests(t *testing.T) {
+	q := newQuiet(t)
+	one, number := q.call(`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`)
+	two, _ := q.call(`{"jsonrpc":"2.0","id":2,"method":"tools/call"}`)
+	q.Expect(number).NotTo(Equal("0"))
+	why := ended(reasonServerExited, "the server is gone")
+	q.Expect(q.worker.end(why)).To(BeTrue())
+	q.Expect(q.worker.end(drainFailure())).To(BeFalse(), "it ends once")
+	for _, c := range []*sharedCall{one, two} {
+		q.Expect(c.failed).To(BeIdenticalTo(why))
+		q.Expect(c.box).To(BeClosed())
+	}
+	_, f := q.worker.add(one)
+	q.Expect(f).To(BeIdenticalTo(why))
+	q.worker.cancel(number, "it has no such request")
+	q.Expect(q.toWorker).NotTo(Receive())
+}
+
+func TestIdleTimeOfTheSharedServer(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.IdleTimeout = time.Hour })
+	q.Expect(q.worker.idle.Stop()).To(BeTrue())
+	q.worker.checkIdle()
+	q.Expect(q.worker.over).To(BeNil(), "it was used a moment ago")
+	q.Expect(q.worker.idle.Stop()).To(BeTrue(), "it is checked again")
+
+	q.Expect(q.bridge.shared.enter()).To(BeNil())
+	q.worker.becomeIdle()
+	q.Expect(q.worker.over).To(BeNil(), "a request is in flight")
+	q.Expect(q.worker.idle.Stop()).To(BeTrue(), "it is checked again")
+	q.bridge.shared.leave()
+
+	q.worker.becomeIdle()
+	q.Expect(q.worker.over).To(MatchError("the server process was stopped after the idle timeout; try again"))
+	q.Expect([]int{q.worker.over.Status, q.worker.over.RetryAfter}).To(Equal([]int{http.StatusServiceUnavailable, 1}))
+	q.Expect(q.worker.over.Reason).To(Equal(reasonIdle))
+	q.worker.checkIdle()
+	q.Expect(q.worker.idle.Stop()).To(BeFalse(), "a server that has ended is not checked")
+}
+
+// The requests of the bridge itself, such as for the list of tools.
+func TestRequestsOfTheBridgeToTheSharedServer(t *testing.T) {
+	for name, c := range map[string]struct {
+		response, want, problem string
+	}{
+		"a result":          {`"result":{"tools":[]}`, `{"tools":[]}`, ""},
+		"an unknown method": {`"error":{"code":-32601,"message":"no"}`, "", ""},
+		"another error":     {`"error":{"code":-32603,"message":"no"}`, "", "the server responded with error -32603"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t)
+			go func() {
+				request := <-q.toWorker
+				e, _ := parse([]byte(request))
+				id := string(e.ID)
+				q.worker.fromServer([]byte(`{"jsonrpc":"2.0","method":"notifications/x","params":{"requestId":` + id + `}}`))
+				q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + id + `,` + c.response + `}`))
+			}()
+			result, err := q.worker.listTools(t.Context(), "")
+			if c.problem == "" {
+				q.Expect(err).NotTo(HaveOccurred())
+			} else {
+				q.Expect(err).To(MatchError(c.problem))
+			}
+			q.Expect(string(result)).To(Equal(c.want))
+			q.Expect(q.worker.calls).To(BeEmpty())
+		})
+	}
+}
+
+func TestRequestsOfTheBridgeAreCancelled(t *testing.T) {
+	q := newQuiet(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := q.worker.listTools(ctx, `the "next" page`)
+		failed <- err
+	}()
+	var sent string
+	q.Eventually(q.toWorker).Should(Receive(&sent))
+	q.Expect(sent).To(MatchJSON(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"the \"next\" page","_meta":{` + statelessMeta + `}}}`))
+	cancel(errListTimeout)
+	q.Eventually(failed).Should(Receive(MatchError(errListTimeout)))
+	q.Eventually(q.toWorker).Should(Receive(MatchJSON(
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"the bridge does not wait any longer"}}`)))
+
+	q.worker.end(drainFailure())
+	_, err := q.worker.listTools(t.Context(), "")
+	q.Expect(err).To(HaveField("Reason", reasonDraining))
+}
+
+// Clients without a session cancel by closing the response. Ids of clients may collide, so a cancellation that is sent
+// might end the request of another one.
+func TestNotificationsWithoutASession(t *testing.T) {
+	q := newQuiet(t)
+	for message, relayed := range map[string]bool{
+		`{"jsonrpc":"2.0","method":"notifications/x","params":{"a":1}}`:                 true,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`: false,
+	} {
+		in := &incoming{release: func() {}}
+		q.Expect(in.parse([]byte(message))).To(BeNil())
+		response := httptest.NewRecorder()
+		q.worker.notifyChild(response, in)
+		q.Expect(response.Code).To(Equal(http.StatusAccepted))
+		if relayed {
+			q.Eventually(q.toWorker).Should(Receive(MatchJSON(message)))
+		}
+	}
+	q.Expect(q.metric("messages_total", toServer)).To(Equal(1.0))
+	q.Expect(q.bridge.shared.unawaited).To(BeZero())
+}
+
+// serveCall serves a call until its response is complete or the context is done.
+func serveCall(ctx context.Context, c *sharedCall, mails ...mail) (*httptest.ResponseRecorder, bool) {
+	for _, m := range mails {
+		c.box <- m
+	}
+	response := httptest.NewRecorder()
+	complete := c.serve(ctx, newStream(response, time.Second), time.Hour)
+	return response, complete
+}
+
+func TestResponsesWithoutASession(t *testing.T) {
+	g := NewWithT(t)
+	call := func() *sharedCall { return newSharedCall(&envelope{ID: json.RawMessage("1")}) }
+
+	events, complete := serveCall(t.Context(), call(), mail{message: []byte(`{"n":1}`)}, mail{message: []byte(`{"r":1}`), last: true, status: http.StatusOK})
+	g.Expect(complete).To(BeTrue())
+	g.Expect(events.Body.String()).To(Equal("event: message\ndata: {\"n\":1}\n\nevent: message\ndata: {\"r\":1}\n\n"))
+
+	failure, complete := serveCall(t.Context(), call(), mail{message: []byte(`{"e":1}`), last: true, status: http.StatusNotFound})
+	g.Expect(complete).To(BeTrue())
+	g.Expect(failure.Code).To(Equal(http.StatusNotFound))
+	g.Expect(failure.Body.String()).To(Equal(`{"e":1}`))
+
+	failed := call()
+	failed.fail(tooManyRequests())
+	refusal, complete := serveCall(t.Context(), failed)
+	g.Expect(complete).To(BeTrue())
+	g.Expect(refusal.Code).To(Equal(http.StatusTooManyRequests))
+	g.Expect(refusal.Body.String()).To(ContainSubstring(`"id":1,`))
+
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	_, complete = serveCall(gone, call())
+	g.Expect(complete).To(BeFalse())
+
+	broken := newStream(&brokenWriter{httptest.NewRecorder(), 1}, time.Second)
+	g.Expect(call().serve(t.Context(), broken, time.Millisecond)).To(BeFalse(), "a keep-alive shows that the client is gone")
+	broken = newStream(&brokenWriter{httptest.NewRecorder(), 0}, time.Second)
+	undelivered := call()
+	undelivered.box <- mail{message: []byte(`{"n":1}`)}
+	g.Expect(undelivered.serve(t.Context(), broken, time.Hour)).To(BeFalse())
+}
