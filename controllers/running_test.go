@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,27 +32,6 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
 	"github.com/fixpoint-dev/fixpoint/internal/releases"
 )
-
-// overHTTP sends requests to a cloud in the process, and counts those that create something.
-type overHTTP struct {
-	*fakecloud.Server
-	created *atomic.Int32
-}
-
-// Do implements the transport of the cloud.
-func (s overHTTP) Do(request *http.Request) (*http.Response, error) {
-	recorder := httptest.NewRecorder()
-	if request.Body == nil {
-		request.Body = http.NoBody
-	}
-	s.ServeHTTP(recorder, request)
-	response := recorder.Result()
-	if request.Method == http.MethodPut && response.StatusCode < http.StatusBadRequest {
-		s.created.Add(1)
-	}
-	response.Request = request
-	return response, nil
-}
 
 // start runs a manager, and stops it with the returned function, and at the end of the test.
 func start(t *testing.T, mgr ctrl.Manager) (stop func()) {
@@ -117,7 +94,6 @@ func TestALeaderReconcilesWhatItsOptionsSelect(t *testing.T) {
 	cfg.Dial = (&net.Dialer{}).DialContext // otherwise client-go uses the default transport, without options
 	cfg.BearerToken = tokenOf(`{"sub":"system:serviceaccount:acme:manager"}`)
 	azure := fakecloud.New(fakecloud.Options{Clock: clock.RealClock{}, Seed: 1})
-	var created atomic.Int32
 	demo := azure.SeedDemo()
 	scope, err := cloud.ParseScope(demo.GroupID())
 	g.Expect(err).NotTo(HaveOccurred())
@@ -136,7 +112,7 @@ func TestALeaderReconcilesWhatItsOptionsSelect(t *testing.T) {
 		Namespaces: []string{"acme"}, LeaderElection: true, LeaderElectionNamespace: "fixpoint", LeaseDuration: 30 * time.Second,
 		ClaimsNamespace: "claims", ClaimDuration: time.Hour, BridgeImage: "bridge:1", PodNamespace: "fixpoint", PodLabels: map[string]string{"app": "manager"},
 		PodOverrides: mcpserver.OverridesAll, Clock: clocktesting.NewFakePassiveClock(now), Concurrency: 7,
-		Cloud:         cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: overHTTP{azure, &created}},
+		Cloud:         cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: azure},
 		Credentials:   cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")},
 		AmbientScopes: securestorage.AmbientScopes{"acme": {scope}}, Logger: logr.Discard(),
 	})
@@ -173,7 +149,7 @@ func TestALeaderReconcilesWhatItsOptionsSelect(t *testing.T) {
 	g.Eventually(ready(root, &root.Status.Conditions)).Should(refused)
 	g.Expect(ready(forbidden, &forbidden.Status.Conditions)().LastTransitionTime.Time).To(BeTemporally("==", now))
 
-	g.Eventually(created.Load).ShouldNot(BeZero(), "the SecureStorage has an account in the cloud, with the credential of the manager")
+	g.Eventually(func() int { return azure.Created("/storageAccounts/") }).ShouldNot(BeZero(), "the SecureStorage has an account in the cloud, with the credential of the manager")
 
 	g.Expect(read("other", "shop", &deployment)()).NotTo(Succeed())
 	g.Eventually(func() []*http.Request { return server.sent(http.MethodPost, "/api/v1/namespaces/fixpoint/events") }).ShouldNot(BeEmpty(), "who is the leader")

@@ -1,6 +1,7 @@
 package securestorage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -117,8 +118,9 @@ func (a *cloudAccess) fromServiceAccount(namespace string, identity v1beta1.Secu
 			return "", &cloud.AssertionError{Message: fmt.Sprintf("the manager is not allowed to request tokens of ServiceAccount %s (spec.provider.workloadIdentity); an administrator can allow it: see Permissions in docs/operations.md", name)}
 		}
 		if err != nil {
-			// The error may change with each retry, so it is dropped.
-			return "", &cloud.AssertionError{Temporary: true, Message: fmt.Sprintf("the API server issued no token for ServiceAccount %s (spec.provider.workloadIdentity)", name)}
+			// The rest of the error may change with each retry, so it is dropped.
+			return "", &cloud.AssertionError{Temporary: true, Message: fmt.Sprintf("the API server issued no token for ServiceAccount %s (spec.provider.workloadIdentity): %s",
+				name, cmp.Or(apierrors.ReasonForError(err), "it did not respond"))}
 		}
 		return request.Status.Token, nil
 	})

@@ -152,7 +152,11 @@ func TestRequestsTokenOfServiceAccount(t *testing.T) {
 		},
 		"no response": {
 			account: "storage", named: "storage", err: errors.New("EOF"), temporary: true,
-			message: "the API server issued no token for ServiceAccount storage (spec.provider.workloadIdentity)",
+			message: "the API server issued no token for ServiceAccount storage (spec.provider.workloadIdentity): it did not respond",
+		},
+		"unavailable": {
+			account: "storage", named: "storage", err: apierrors.NewServiceUnavailable("request 7"), temporary: true,
+			message: "the API server issued no token for ServiceAccount storage (spec.provider.workloadIdentity): ServiceUnavailable",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,8 +3,6 @@ package securestorage
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,21 +30,6 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
-
-// overHTTP sends requests to a cloud in the process.
-type overHTTP struct{ *fakecloud.Server }
-
-// Do implements the transport of the cloud.
-func (s overHTTP) Do(request *http.Request) (*http.Response, error) {
-	recorder := httptest.NewRecorder()
-	if request.Body == nil {
-		request.Body = http.NoBody
-	}
-	s.ServeHTTP(recorder, request)
-	response := recorder.Result()
-	response.Request = request
-	return response, nil
-}
 
 // GetClient implements [ctrl.Manager]: the client also requests tokens of ServiceAccounts.
 func (m *managed) GetClient() client.Client { return withTokens{m.Manager.GetClient()} }
@@ -108,7 +91,7 @@ func withManager(t *testing.T, test func(*managed), edits ...func(*v1beta1.Secur
 func (m *managed) managerOptions() Options {
 	return Options{
 		Options:     setup.Options{ManagerAccount: types.NamespacedName{Namespace: "billing", Name: "manager"}},
-		Cloud:       cloud.New(cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: overHTTP{m.cloud}, Clock: clock.RealClock{}}),
+		Cloud:       cloud.New(cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: m.cloud, Clock: clock.RealClock{}}),
 		Credentials: cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")}, AmbientScopes: m.ambient,
 	}
 }

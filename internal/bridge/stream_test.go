@@ -85,14 +85,16 @@ func TestDetachedStreamsWriteNothing(t *testing.T) {
 	g.Expect(s.response.Body.String()).To(BeEmpty())
 }
 
+// writesOfStreams are all ways to write to a stream.
+var writesOfStreams = map[string]func(*stream) error{
+	"a message":      func(s *stream) error { return s.send([]byte("{}")) },
+	"the last one":   func(s *stream) error { return s.finish([]byte("{}")) },
+	"a comment":      func(s *stream) error { return s.open() },
+	"another status": func(s *stream) error { return s.refuse(http.StatusNotFound, []byte("{}")) },
+}
+
 func TestStreamsEndWithTheirFirstFailedWrite(t *testing.T) {
-	message := []byte("{}")
-	for name, write := range map[string]func(*stream) error{
-		"a message":      func(s *stream) error { return s.send(message) },
-		"the last one":   func(s *stream) error { return s.finish(message) },
-		"a comment":      func(s *stream) error { return s.open() },
-		"another status": func(s *stream) error { return s.refuse(http.StatusNotFound, message) },
-	} {
+	for name, write := range writesOfStreams {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			for writes := range 3 {
@@ -102,7 +104,7 @@ func TestStreamsEndWithTheirFirstFailedWrite(t *testing.T) {
 				}
 				g.Expect(write(broken)).To(HaveOccurred())
 				g.Expect(broken.done).To(BeClosed())
-				g.Expect(broken.send(message)).To(MatchError(errGone))
+				g.Expect(broken.send([]byte("{}"))).To(MatchError(errGone))
 			}
 		})
 	}
@@ -120,13 +122,7 @@ func (w *timedWriter) SetWriteDeadline(at time.Time) error {
 }
 
 func TestEachWriteOfAStreamHasADeadline(t *testing.T) {
-	message := []byte("{}")
-	for name, write := range map[string]func(*stream) error{
-		"a message":      func(s *stream) error { return s.send(message) },
-		"the last one":   func(s *stream) error { return s.finish(message) },
-		"a comment":      func(s *stream) error { return s.open() },
-		"another status": func(s *stream) error { return s.refuse(http.StatusNotFound, message) },
-	} {
+	for name, write := range writesOfStreams {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			w := &timedWriter{ResponseRecorder: httptest.NewRecorder()}

@@ -437,7 +437,6 @@ func (c *Client) DeleteAccount(ctx context.Context, group string, account *Accou
 // IsNameAvailable says whether no storage account in Azure has the name of an account of the group. It is a POST request, which
 // counts against the write limit.
 func (c *Client) IsNameAvailable(ctx context.Context, group, name string) (bool, error) {
-	c.seen.spoil() // the lists do not show the accounts of others
 	var answer armstorage.AccountsClientCheckNameAvailabilityResponse
 	err := c.post(c.forAccount(group, name, "checking the availability of the storage account name"), func() (err error) {
 		answer, err = c.accounts.CheckNameAvailability(ctx, armstorage.AccountCheckNameAvailabilityParameters{

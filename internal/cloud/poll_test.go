@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -90,18 +89,6 @@ type pollFixture struct {
 	pinned string
 }
 
-// Do implements the SDK's transport.
-func (f *pollFixture) Do(request *http.Request) (*http.Response, error) {
-	if request.Body == nil {
-		request.Body = http.NoBody
-	}
-	recorder := httptest.NewRecorder()
-	f.server.ServeHTTP(recorder, request)
-	response := recorder.Result()
-	response.Request = request
-	return response, nil
-}
-
 const pollInterval = 5 * time.Minute
 
 func newPollFixture(t *testing.T, knobs fakecloud.Knobs, accounts int) *pollFixture {
@@ -109,7 +96,7 @@ func newPollFixture(t *testing.T, knobs fakecloud.Knobs, accounts int) *pollFixt
 	c := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	f := &pollFixture{Gomega: NewWithT(t), t: t, server: fakecloud.New(fakecloud.Options{Knobs: knobs, Clock: c}), clock: c, began: c.Now()}
 	f.demo = f.server.SeedDemo()
-	f.cloud = New(Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: f, Clock: c})
+	f.cloud = New(Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: f.server, Clock: c})
 	client := f.client(manager)
 	for i := range accounts {
 		_, err := client.CreateAccount(t.Context(), NewAccount{Group: f.demo.Group, Name: accountNumber(i), Location: f.demo.Location, SKU: "Standard_LRS", Tags: map[string]string{"team": "billing"}}, nil)

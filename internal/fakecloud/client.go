@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -16,6 +17,18 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 )
+
+// Do serves a request in the process. It implements the transport of the SDK, for clients that connect to no endpoint.
+func (s *Server) Do(request *http.Request) (*http.Response, error) {
+	if request.Body == nil {
+		request.Body = http.NoBody
+	}
+	recorder := httptest.NewRecorder()
+	s.ServeHTTP(recorder, request)
+	response := recorder.Result()
+	response.Request = request
+	return response, nil
+}
 
 // Endpoint is a listening server, and what the SDK needs to connect to it.
 type Endpoint struct {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"sync"
 
@@ -94,11 +93,7 @@ func (l cloudTransport) Do(request *http.Request) (*http.Response, error) {
 		}
 		again := request.Clone(ctx)
 		again.Body = io.NopCloser(bytes.NewReader(body))
-		recorder := httptest.NewRecorder()
-		l.env.Cloud.ServeHTTP(recorder, again)
-		response := recorder.Result()
-		response.Request = request
-		return response, nil
+		return l.env.Cloud.Do(again)
 	})
 }
 

@@ -117,6 +117,7 @@ func (c *column) put(ctx context.Context, user client.Client, deployment *appsv1
 	if err != nil {
 		return err
 	}
+	// The options of client.Apply have no validation of fields.
 	return user.Patch(ctx, deployment, client.RawPatch(types.ApplyPatchType, body),
 		client.FieldOwner(appservice.FieldManager), client.ForceOwnership, client.FieldValidation(metav1.FieldValidationIgnore))
 }
