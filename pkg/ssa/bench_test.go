@@ -15,6 +15,7 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // realistic is a Deployment as operators write them: two containers, a dozen variables, probes,
@@ -85,6 +86,32 @@ func BenchmarkQuietCheck(b *testing.B) {
 	}
 	if server.requests != 1 {
 		b.Fatalf("%d requests", server.requests)
+	}
+}
+
+// BenchmarkRepair: what it takes to decide that a Deployment has drifted, and to write the apply that reverts it.
+func BenchmarkRepair(b *testing.B) {
+	server, owner := newServer(), ownedBy("o")
+	applier := newBenchApplier(b, server)
+	created, err := applier.Apply(context.Background(), Request{Desired: realistic(), Owner: owner})
+	if err != nil {
+		b.Fatal(err)
+	}
+	live, _ := created.Live.(*appsv1.Deployment)
+	live.Spec.Template.Spec.Containers[0].Image = "registry.example/shop:debug"
+	if err := server.Update(context.Background(), live, client.FieldOwner("kubectl-edit")); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	desired := realistic()
+	for b.Loop() {
+		d, err := applier.Decide(Request{Desired: desired, Owner: owner, Live: live})
+		if err != nil || d.Action != ActionCorrect || len(d.Drifts) != 1 {
+			b.Fatal(d.Action, d.Drifts, err)
+		}
+		if _, err := d.body(live).MarshalJSON(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -83,7 +83,11 @@ const neverExisting = "1"
 // body is what the apply sends.
 func (d Decision) body(live client.Object) *unstructured.Unstructured {
 	t := d.evidence.target
-	body := t.body(record{config: t.config, owner: t.owner, packed: pack(t.fields)}.String())
+	packed := d.evidence.record.packed
+	if recorded, _ := d.evidence.record.rawFields(); recorded != t.fields {
+		packed = pack(t.fields)
+	}
+	body := t.body(record{config: t.config, owner: t.owner, packed: packed}.String())
 	if live == nil {
 		body.SetResourceVersion(neverExisting)
 	} else {

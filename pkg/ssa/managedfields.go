@@ -159,6 +159,9 @@ func (e managedEntry) isOf(applier metav1.ManagedFieldsEntry) bool {
 // emptied are the structs, maps and lists of others that an apply of the wanted fields empties. The API server would
 // keep them as null, which it refuses in a custom resource (kubernetes-sigs/structured-merge-diff#305).
 func (m managedFields) emptied(by metav1.ManagedFieldsEntry, wanted *fieldSet) *fieldSet {
+	if m.entryOf(by).set.Difference(wanted).Empty() {
+		return &fieldSet{} // nothing is dropped
+	}
 	left := m.except(by).fields().Union(wanted)
 	return left.Difference(withoutEmptied(left, m.fields())).Difference(wanted)
 }

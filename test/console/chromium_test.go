@@ -58,13 +58,10 @@ func (w *fixture) startChromium(width, height int64) *chromium {
 	allocator, stop := chromedp.NewExecAllocator(w.Ctx, append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WSURLReadTimeout(browserTime))...)
 	w.T.Cleanup(stop)
-	ctx, closeWindow := chromedp.NewContext(allocator)
-	w.T.Cleanup(closeWindow)
-	b := &chromium{fixture: w, ctx: ctx}
-	b.Expect(chromedp.Do(ctx)).To(Succeed(), "starting Chromium, which lives as long as this context")
+	b := &chromium{fixture: w, ctx: w.openWindow(allocator)}
 	b.do(chromedp.EmulateViewport(width, height))
 	b.onEachPage(recordToasts)
-	console := chromedp.Console(ctx)
+	console := chromedp.Console(b.ctx)
 	go func() {
 		for message, err := range console {
 			if err != nil {
@@ -79,6 +76,26 @@ func (w *fixture) startChromium(width, height int64) *chromium {
 		}
 	}()
 	return b
+}
+
+// openWindow starts Chromium, which lives as long as the context that it returns. While it starts, Chromium seldom
+// crashes: a thread of it calls getenv while another one changes the environment. No page is open then.
+func (w *fixture) openWindow(allocator context.Context) context.Context {
+	w.T.Helper()
+	const starts = 3
+	for start := 1; ; start++ {
+		ctx, closeWindow := chromedp.NewContext(allocator)
+		err := chromedp.Do(ctx)
+		if err == nil {
+			w.T.Cleanup(closeWindow)
+			return ctx
+		}
+		closeWindow()
+		if start == starts || !strings.Contains(err.Error(), "chrome failed to start") {
+			w.T.Fatalf("starting Chromium, attempt %d: %v", start, err)
+		}
+		w.T.Logf("Chromium crashed while it started: %v", err)
+	}
 }
 
 // do runs actions in the window.
