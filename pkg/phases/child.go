@@ -374,14 +374,18 @@ func (m *Children[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], de
 		return NotConfigured(), nil
 	case extra == nil:
 		return verdict, nil
-	case m.prune == PruneLast && extra.GetDeletionTimestamp() == nil:
-		return graver(verdict, DoneBecause(ReasonPruning, describe(extra)+" will be deleted once unused")), nil
 	}
 	next := m.delete(extra, ReasonPruning, noLongerDesired)
-	if waiting, ok := next.(Verdict); ok {
-		return graver(verdict, waiting), nil
+	waiting, isWait := next.(Verdict)
+	switch {
+	case m.prune == PruneLast && isWait:
+		waiting = DoneBecause(ReasonPruning, waiting.Message())
+	case m.prune == PruneLast:
+		waiting = DoneBecause(ReasonPruning, describe(extra)+" will be deleted once unused")
+	case !isWait:
+		return next, nil
 	}
-	return next, nil
+	return graver(verdict, waiting), nil
 }
 
 // retire deletes what is no longer desired before or after all phases.

@@ -91,6 +91,31 @@ func TestChildThatIsPrunedLastIsKeptUntilAllPhasesAreDone(t *testing.T) {
 	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "DataReady=True/Ready"}))
 }
 
+func TestChildThatIsPrunedLastHoldsUpNothingWhileItIsBeingDeleted(t *testing.T) {
+	g := NewWithT(t)
+	// Given a NIC that is pruned last and takes long to be gone, and a disk after it
+	console := nicOf("Console")
+	console.Prune = phases.PruneLast
+	h := settled(t, map[string]string{"Console": "fast", "Data": "fast"}, console, diskOf("Data"))
+	h.goneAfter["console"] = 10
+	h.editMachine(func(machine *Machine) { machine.Spec = map[string]string{"Data": "fast"} })
+	h.mustReconcile(t)
+	g.Expect(h.states()).To(ContainElements("Ready=False/Pruning", "ConsoleReady=False/Pruning"))
+
+	// When the class of the disk changes
+	h.editMachine(func(machine *Machine) { machine.Spec = map[string]string{"Data": "cheap"} })
+	h.mustReconcile(t)
+	h.tick()
+	h.mustReconcile(t)
+
+	// Then the disk is updated, and the status goes on to say what the deletion waits for
+	g.Expect(h.writes).To(ContainElement("update Disk data"))
+	g.Expect(h.states()).To(ContainElements("Ready=False/Pruning", "ConsoleReady=False/Pruning", "DataReady=True/Ready"))
+	g.Expect(h.condition(t, "ConsoleReady").Message).To(ContainSubstring("waiting for Nic console to be deleted"))
+	h.settle(t)
+	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "DataReady=True/Ready"}))
+}
+
 func TestChildrenThatArePrunedLastAreDeletedInReverse(t *testing.T) {
 	g := NewWithT(t)
 	// Given two NICs that are pruned last, and take a tick to be gone
