@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -10,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/controllers/appservice"
@@ -48,11 +52,8 @@ var drifts = []measure.Drift{
 	{Name: rowDriftConfigMap, List: &corev1.ConfigMapList{}, Meddle: measure.Remove[*corev1.ConfigMap]()},
 }
 
-// rowsBare are the rows of bare requests, by drift.
-var rowsBare = map[string]string{rowDriftImage: rowBareImage, rowDriftScale: rowBareScale}
-
 // drift measures the repair of what others change, among all AppServices. Then it stops the manager, and measures how
-// long the one request takes with which the manager repairs a Deployment: an update, or an apply. That is the part of
+// long the one request takes with which the manager repairs it: an update or a create, or an apply. That is the part of
 // the API server.
 func (c *column) drift(ctx context.Context) error {
 	namespace, err := c.newNamespace(ctx)
@@ -70,7 +71,7 @@ func (c *column) drift(ctx context.Context) error {
 	if err := c.stop(); err != nil {
 		return err
 	}
-	if err := c.repairsOf(ctx, key, bareDrifts(c.put)); err != nil {
+	if err := c.repairsOf(ctx, key, c.bareDrifts()); err != nil {
 		return err
 	}
 	if err := c.start(ctx); err != nil {
@@ -102,14 +103,74 @@ func (c *column) repairsOf(ctx context.Context, key client.ObjectKey, drifts []m
 	return err
 }
 
-// put writes a Deployment as the column's manager does: the textbook controller with an update, which is what Fixpoint's
-// apply is compared with.
-func (c *column) put(ctx context.Context, user client.Client, deployment *appsv1.Deployment) error {
-	if c.program.Name == c.textbook.Name {
-		deployment.ResourceVersion = "" // which the edit has changed
-		return user.Update(ctx, deployment, client.FieldOwner(c.program.Name))
+// bareDrifts are the drifts, each repaired by one request of the benchmark itself.
+func (c *column) bareDrifts() []measure.Drift {
+	bare := slices.Clone(drifts)
+	for i := range bare {
+		d, before := &bare[i], client.Object(nil)
+		meddle, isRemoved := d.Meddle, d.Repaired == nil
+		d.Name = bareRow(d.Name)
+		d.Meddle = func(ctx context.Context, user client.Client, key client.ObjectKey) error {
+			var err error
+			if before, err = readItem(ctx, user, d.List, key); err != nil {
+				return err
+			}
+			return meddle(ctx, user, key)
+		}
+		d.Repair = func(ctx context.Context, user client.Client, _ client.ObjectKey) error {
+			if c.program.Name == c.textbook.Name {
+				return c.write(ctx, user, before, isRemoved)
+			}
+			return apply(ctx, user, before)
+		}
 	}
-	configuration, err := appsv1ac.ExtractDeployment(deployment, appservice.FieldManager)
+	return bare
+}
+
+// readItem reads an object of the kind that a list has.
+func readItem(ctx context.Context, user client.Client, list client.ObjectList, key client.ObjectKey) (client.Object, error) {
+	kind, err := user.GroupVersionKindFor(list)
+	if err != nil {
+		return nil, err
+	}
+	item, err := user.Scheme().New(kind.GroupVersion().WithKind(strings.TrimSuffix(kind.Kind, "List")))
+	if err != nil {
+		return nil, err
+	}
+	object, ok := item.(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("the items of %T are no objects", list)
+	}
+	return object, user.Get(ctx, key, object)
+}
+
+// write writes a child as the textbook controller does.
+func (c *column) write(ctx context.Context, user client.Client, child client.Object, create bool) error {
+	child.SetResourceVersion("") // which the edit has changed
+	if !create {
+		return user.Update(ctx, child, client.FieldOwner(c.program.Name))
+	}
+	child.SetUID("")
+	if service, ok := child.(*corev1.Service); ok {
+		service.Spec.ClusterIP, service.Spec.ClusterIPs = "", nil
+	}
+	return user.Create(ctx, child, client.FieldOwner(c.program.Name))
+}
+
+// apply writes a child as Fixpoint does.
+func apply(ctx context.Context, user client.Client, child client.Object) error {
+	var configuration any
+	var err error
+	switch child := child.(type) {
+	case *appsv1.Deployment:
+		configuration, err = appsv1ac.ExtractDeployment(child, appservice.FieldManager)
+	case *corev1.Service:
+		configuration, err = corev1ac.ExtractService(child, appservice.FieldManager)
+	case *corev1.ConfigMap:
+		configuration, err = corev1ac.ExtractConfigMap(child, appservice.FieldManager)
+	default:
+		err = fmt.Errorf("a %T has no apply configuration here", child)
+	}
 	if err != nil {
 		return err
 	}
@@ -118,30 +179,8 @@ func (c *column) put(ctx context.Context, user client.Client, deployment *appsv1
 		return err
 	}
 	// The options of client.Apply have no validation of fields.
-	return user.Patch(ctx, deployment, client.RawPatch(types.ApplyPatchType, body),
+	return user.Patch(ctx, child, client.RawPatch(types.ApplyPatchType, body),
 		client.FieldOwner(appservice.FieldManager), client.ForceOwnership, client.FieldValidation(metav1.FieldValidationIgnore))
-}
-
-// bareDrifts are the edits of a Deployment, which put reverts.
-func bareDrifts(put func(context.Context, client.Client, *appsv1.Deployment) error) []measure.Drift {
-	var bare []measure.Drift
-	for _, d := range drifts {
-		row, ok := rowsBare[d.Name]
-		if !ok {
-			continue
-		}
-		before, edit := &appsv1.Deployment{}, d.Meddle
-		d.Name = row
-		d.Meddle = func(ctx context.Context, c client.Client, key client.ObjectKey) error {
-			if err := c.Get(ctx, key, before); err != nil {
-				return err
-			}
-			return edit(ctx, c, key)
-		}
-		d.Repair = func(ctx context.Context, c client.Client, _ client.ObjectKey) error { return put(ctx, c, before) }
-		bare = append(bare, d)
-	}
-	return bare
 }
 
 // isComplete reports whether an AppService is Ready, its rollout complete, and whether it has its other children.

@@ -39,8 +39,6 @@ const (
 	rowDriftSelector    = "selector changed: repaired, median"
 	rowDriftDeployment  = "Deployment deleted: recreated, median"
 	rowDriftService     = "Service deleted: recreated, median"
-	rowBareImage        = "image reverted by one request of a bare client: update, apply"
-	rowBareScale        = "replicas reverted by one request of a bare client: update, apply"
 	rowGone             = "all deleted: until nothing of them is left, pods included"
 	rowGoneChildren     = "all deleted: until no AppService, ConfigMap, Service and Deployment is left"
 	rowGoneDeployments  = "all deleted: until no Deployment is left"
@@ -87,14 +85,18 @@ func rows(s settings) []measure.Comparison {
 	for _, drift := range drifts {
 		table = append(table, measure.Comparison{What: drift.Name, Format: measure.Millis, MostRatio: mostRepair})
 	}
-	table = append(table,
-		measure.Comparison{What: rowBareImage, Format: measure.Millis}, measure.Comparison{What: rowBareScale, Format: measure.Millis})
+	for _, drift := range drifts {
+		table = append(table, measure.Comparison{What: bareRow(drift.Name), Format: measure.Millis})
+	}
 	if s.count >= memoryFrom {
 		i := slices.IndexFunc(table, func(c measure.Comparison) bool { return c.What == rowResident })
 		table[i].MostRatio = 1
 	}
 	return table
 }
+
+// bareRow is the row of the one request that repairs a drift.
+func bareRow(drift string) string { return drift + ", by one request of a bare client" }
 
 // requestTables count the requests of the last round.
 func requestTables(s settings, peer, fixpoint []column) string {
