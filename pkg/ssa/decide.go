@@ -139,11 +139,15 @@ func evidenceOf(t target, live client.Object) evidence {
 	return e
 }
 
-// recall takes the fields of a target that was applied before from the object. The schema gives them too, in ten times
-// the time.
+// recall takes the fields of a target that was applied before from the object. The schema gives them too, or else the
+// last answer would hold them, but it takes ten times as long.
 func (e *evidence) recall() {
-	if recorded, ok := e.record.rawFields(); ok && digestOf([]byte(recorded)) == e.target.fieldsDigest {
-		e.target.fields = recorded
+	t := &e.target
+	if t.fields != "" {
+		return
+	}
+	if recorded, ok := e.record.rawFields(); ok && digestOf([]byte(recorded)) == t.fieldsDigest {
+		t.fields, t.schemaFields = recorded, recorded
 	}
 }
 

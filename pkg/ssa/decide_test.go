@@ -146,6 +146,28 @@ func appliedThenEdited(t *testing.T, test decideTest) (*Applier, client.Object, 
 	return newBenchApplier(t, server), live, owner
 }
 
+// There is an answer for each object, so an answer does not hold what the schema gives.
+func TestRepairsDoNotMakeTheCacheOfAnswersLarger(t *testing.T) {
+	g := NewWithT(t)
+	server, owner := newServer(), ownedBy("o")
+	applier := newBenchApplier(t, server)
+	request := func(live client.Object) Request { return Request{Desired: data("a", "1"), Owner: owner, Live: live} }
+	created, err := applier.Apply(t.Context(), request(nil))
+	g.Expect(err).NotTo(HaveOccurred())
+	live, _ := created.Live.(*corev1.ConfigMap)
+	live.Data["a"] = "2"
+	g.Expect(server.Update(t.Context(), live, client.FieldOwner("kubectl-edit"))).To(Succeed())
+
+	repaired, err := applier.Apply(t.Context(), request(live))
+
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(repaired.Action).To(Equal(ActionCorrect))
+	g.Expect(applier.answers.of).To(HaveLen(1))
+	for _, known := range applier.answers.of {
+		g.Expect(known.fields).To(BeEmpty(), "the schema gives them")
+	}
+}
+
 // Without the reference to its owner, nothing would delete the object: it is restored, and another drift is left.
 func TestReportRestoresTheReferenceToTheOwner(t *testing.T) {
 	orphan := func(c *corev1.ConfigMap) { c.OwnerReferences = nil }
