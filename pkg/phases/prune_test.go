@@ -97,7 +97,7 @@ func TestChildThatIsPrunedLastHoldsUpNothingWhileItIsBeingDeleted(t *testing.T) 
 	console := nicOf("Console")
 	console.Prune = phases.PruneLast
 	h := settled(t, map[string]string{"Console": "fast", "Data": "fast"}, console, diskOf("Data"))
-	h.goneAfter["console"] = 10
+	h.goneAfter["console"], h.attachedAfter["data"] = 10, 1
 	h.editMachine(func(machine *Machine) { machine.Spec = map[string]string{"Data": "fast"} })
 	h.mustReconcile(t)
 	g.Expect(h.states()).To(ContainElements("Ready=False/Pruning", "ConsoleReady=False/Pruning"))
@@ -105,11 +105,13 @@ func TestChildThatIsPrunedLastHoldsUpNothingWhileItIsBeingDeleted(t *testing.T) 
 	// When the class of the disk changes
 	h.editMachine(func(machine *Machine) { machine.Spec = map[string]string{"Data": "cheap"} })
 	h.mustReconcile(t)
-	h.tick()
-	h.mustReconcile(t)
 
 	// Then the disk is updated, and the status goes on to say what the deletion waits for
 	g.Expect(h.writes).To(ContainElement("update Disk data"))
+	g.Expect(h.states()).To(ContainElements("ConsoleReady=True/Pruning", "DataReady=False/NotAttached"))
+	g.Expect(h.condition(t, "ConsoleReady").Message).To(ContainSubstring("waiting for Nic console to be deleted"))
+	h.tick()
+	h.mustReconcile(t)
 	g.Expect(h.states()).To(ContainElements("Ready=False/Pruning", "ConsoleReady=False/Pruning", "DataReady=True/Ready"))
 	g.Expect(h.condition(t, "ConsoleReady").Message).To(ContainSubstring("waiting for Nic console to be deleted"))
 	h.settle(t)

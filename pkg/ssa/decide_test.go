@@ -13,8 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
 func data(pairs ...string) *corev1ac.ConfigMapApplyConfiguration {
@@ -146,11 +150,25 @@ func appliedThenEdited(t *testing.T, test decideTest) (*Applier, client.Object, 
 	return newBenchApplier(t, server), live, owner
 }
 
+// counting counts the objects of which the schema was asked for the fields.
+type counting struct {
+	managedfields.TypeConverter
+	objects *int
+}
+
+func (c counting) ObjectToTyped(object runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	*c.objects++
+	return c.TypeConverter.ObjectToTyped(object, options...)
+}
+
 // There is an answer for each object, so an answer does not hold what the schema gives.
-func TestRepairsDoNotMakeTheCacheOfAnswersLarger(t *testing.T) {
-	g := NewWithT(t)
+func TestRepairNeitherAsksTheSchemaAgainNorMakesTheCacheOfAnswersLarger(t *testing.T) {
+	g, objects := NewWithT(t), 0
 	server, owner := newServer(), ownedBy("o")
-	applier := newBenchApplier(t, server)
+	applier, err := New(Options{Client: server, FieldManager: benchManager, TypeConverters: []func(*runtime.Scheme) managedfields.TypeConverter{
+		func(*runtime.Scheme) managedfields.TypeConverter { return counting{kubernetesTypes(), &objects} },
+	}})
+	g.Expect(err).NotTo(HaveOccurred())
 	request := func(live client.Object) Request { return Request{Desired: data("a", "1"), Owner: owner, Live: live} }
 	created, err := applier.Apply(t.Context(), request(nil))
 	g.Expect(err).NotTo(HaveOccurred())
@@ -162,9 +180,58 @@ func TestRepairsDoNotMakeTheCacheOfAnswersLarger(t *testing.T) {
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(repaired.Action).To(Equal(ActionCorrect))
+	g.Expect(objects).To(Equal(1), "the create")
 	g.Expect(applier.answers.of).To(HaveLen(1))
 	for _, known := range applier.answers.of {
-		g.Expect(known.fields).To(BeEmpty(), "the schema gives them")
+		g.Expect(known.fields).To(BeEmpty())
+	}
+}
+
+func TestRecordStandsForTheSchemaIfItHoldsTheFieldsThatWereAnswered(t *testing.T) {
+	const fields, others = `{"f:data":{"f:a":{}}}`, `{"f:data":{"f:b":{}}}`
+	whole := record{packed: pack(fields)}
+	cut := record{packed: whole.packed[:len(whole.packed)-8]}
+	readable, ok := cut.rawFields()
+	NewWithT(t).Expect(ok).To(BeFalse())
+	for name, test := range map[string]struct {
+		record   record
+		answered answer
+		want     target
+	}{
+		"the same":                   {record: whole, answered: answer{fieldsDigest: digestOf([]byte(fields))}, want: target{answer: answer{fields: fields}, schemaFields: fields}},
+		"others":                     {record: whole, answered: answer{fieldsDigest: digestOf([]byte(others))}},
+		"what is left of a record":   {record: cut, answered: answer{fieldsDigest: digestOf([]byte(readable))}},
+		"not those of the schema":    {record: whole, answered: answer{fields: fields, fieldsDigest: digestOf([]byte(fields))}, want: target{answer: answer{fields: fields}}},
+		"an answer without a record": {answered: answer{fieldsDigest: digestOf([]byte(fields))}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := evidence{record: test.record, target: target{answer: test.answered}}
+			e.recall()
+			e.target.fieldsDigest = digest{}
+			NewWithT(t).Expect(e.target).To(Equal(test.want))
+		})
+	}
+}
+
+func TestLiveObjectIsOnlyReadWhateverItsType(t *testing.T) {
+	g := NewWithT(t)
+	server, owner := newServer(), ownedBy("o")
+	applier := newBenchApplier(t, server)
+	created, err := applier.Apply(t.Context(), Request{Desired: data("a", "1"), Owner: owner})
+	g.Expect(err).NotTo(HaveOccurred())
+	drifted, _ := created.Live.(*corev1.ConfigMap)
+	drifted.Data["a"] = "2"
+	g.Expect(server.Update(t.Context(), drifted, client.FieldOwner("kubectl-edit"))).To(Succeed())
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(drifted)
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, live := range []client.Object{drifted, &unstructured.Unstructured{Object: tree}} {
+		before := live.DeepCopyObject()
+
+		d, err := applier.Decide(Request{Desired: data("a", "1"), Owner: owner, Live: live})
+
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(d.Drifts).To(ConsistOf(HaveField("Actual", `"2"`)))
+		g.Expect(live).To(Equal(before))
 	}
 }
 
