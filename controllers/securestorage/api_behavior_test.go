@@ -472,6 +472,28 @@ func TestDoesNotTouchAccountCreatedConcurrently(t *testing.T) {
 	f.Expect(account.Tags).To(Equal(map[string]string{"cost": "42"}))
 }
 
+// Only the creation of an account can give its queues and tables the key of the account.
+func TestEncryptionSaysWhatTheKeyDoesNotProtect(t *testing.T) {
+	for name, test := range map[string]struct {
+		exists bool
+		want   string
+	}{
+		"an account that was created":  {want: "storage account is encrypted with key storage"},
+		"an account that existed then": {exists: true, want: "storage account is encrypted with key storage, except its queues and tables: it was created with keys for them that Azure manages, which cannot be changed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, fastCloud(), named("coveted"), adopt, retain)
+			if test.exists {
+				f.Expect(f.server.SeedAccount(f.demo.Subscription, f.demo.Group, "coveted", nil)).To(Succeed())
+			}
+			f.runUntilReady()
+			f.Expect(f.condition(v1beta1.ConditionEncryptionReady).Message).To(Equal(test.want))
+			account, _ := f.server.Account("coveted")
+			f.Expect(account.AccountKeyed).To(HaveLen(map[bool]int{true: 0, false: 2}[test.exists]))
+		})
+	}
+}
+
 func TestAdoption(t *testing.T) {
 	t.Run("adopts an account without an owner", func(t *testing.T) {
 		f := newFixture(t, fastCloud(), named("coveted"), adopt, retain)

@@ -355,12 +355,28 @@ func (c *Client) CreateAccount(ctx context.Context, desired NewAccount, failed *
 				EnableHTTPSTrafficOnly: to.Ptr(true),
 				MinimumTLSVersion:      to.Ptr(armstorage.MinimumTLSVersionTLS12),
 				AllowBlobPublicAccess:  to.Ptr(false),
+				Encryption:             newEncryption(desired.SKU),
 			},
 		}, nil)
 		return err
 	})
 	return Accepted{RetryAfter: retryAfter(response)}, err
 }
+
+// newEncryption gives queues and tables the key of the account, as blobs and files have it, so that it can be the
+// customer's later. By default, they have keys of their own, which Azure manages. Only a creation can choose. Premium
+// accounts have neither. See https://learn.microsoft.com/azure/storage/common/account-encryption-key-create.
+func newEncryption(sku string) *armstorage.Encryption {
+	if isPremium(sku) {
+		return nil
+	}
+	keyed := &armstorage.EncryptionService{KeyType: to.Ptr(armstorage.KeyTypeAccount)}
+	return &armstorage.Encryption{
+		KeySource: to.Ptr(armstorage.KeySource(PlatformKeys)), Services: &armstorage.EncryptionServices{Queue: keyed, Table: keyed},
+	}
+}
+
+func isPremium(sku string) bool { return strings.HasPrefix(sku, "Premium_") }
 
 // Change is a change of an account. Nil fields do not change.
 type Change struct {

@@ -44,6 +44,7 @@ func accountOf(a armstorage.Account) *Account {
 				Blob: value(e.Blob), DFS: value(e.Dfs), File: value(e.File), Queue: value(e.Queue), Table: value(e.Table), Web: value(e.Web),
 			}
 		}
+		account.HasServiceKeys = hasServiceKeys(account.SKU, p.Encryption)
 		if created := p.KeyCreationTime; created != nil {
 			account.KeysCreated = [2]time.Time{value(created.Key1), value(created.Key2)}
 		}
@@ -65,6 +66,14 @@ func accountKeysOf(answer armstorage.AccountListKeysResult) (keys AccountKeys, e
 		return AccountKeys{}, errors.New("listing the keys of the storage account: the response does not have key1 and key2")
 	}
 	return keys, nil
+}
+
+func hasServiceKeys(sku string, e *armstorage.Encryption) bool {
+	services := value(value(e).Services)
+	isOwn := func(s *armstorage.EncryptionService) bool {
+		return value(value(s).KeyType) != armstorage.KeyTypeAccount
+	}
+	return !isPremium(sku) && (isOwn(services.Queue) || isOwn(services.Table))
 }
 
 func encryptionOf(e *armstorage.Encryption) Encryption {

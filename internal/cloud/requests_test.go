@@ -83,13 +83,23 @@ func TestRequestsOfWrites(t *testing.T) {
 		condition, value string
 		body             string
 	}{
-		"creates an account that permits only TLS 1.2, and no anonymous access": {
+		"creates an account that permits only TLS 1.2, no anonymous access, and the customer's key for all of its data": {
 			func(c *Client) error {
 				_, err := c.CreateAccount(t.Context(), NewAccount{Group: "g", Name: "a", Location: "westeurope", SKU: "Standard_LRS", Tags: map[string]string{"team": "billing"}}, nil)
 				return err
 			},
 			http.MethodPut, accountPath, "If-None-Match", "*",
 			`{"kind": "StorageV2", "location": "westeurope", "sku": {"name": "Standard_LRS"}, "tags": {"team": "billing"}, "identity": {"type": "SystemAssigned"},
+			  "properties": {"supportsHttpsTrafficOnly": true, "minimumTlsVersion": "TLS1_2", "allowBlobPublicAccess": false,
+			    "encryption": {"keySource": "Microsoft.Storage", "services": {"queue": {"keyType": "Account"}, "table": {"keyType": "Account"}}}}}`,
+		},
+		"creates a premium account, which has neither queues nor tables": {
+			func(c *Client) error {
+				_, err := c.CreateAccount(t.Context(), NewAccount{Group: "g", Name: "a", Location: "westeurope", SKU: "Premium_LRS"}, nil)
+				return err
+			},
+			http.MethodPut, accountPath, "If-None-Match", "*",
+			`{"kind": "StorageV2", "location": "westeurope", "sku": {"name": "Premium_LRS"}, "identity": {"type": "SystemAssigned"},
 			  "properties": {"supportsHttpsTrafficOnly": true, "minimumTlsVersion": "TLS1_2", "allowBlobPublicAccess": false}}`,
 		},
 		"changes only what is given": {
@@ -291,7 +301,7 @@ const fullAccount = `{"id": "` + accountPath + `", "name": "a", "location": "Wes
 	"properties": {"provisioningState": "Succeeded", "creationTime": "` + wireTime + `",
 		"keyCreationTime": {"key1": "2026-03-01T12:00:01Z", "key2": "2026-03-01T12:00:02Z"},
 		"primaryEndpoints": {"blob": "https://a.blob", "dfs": "https://a.dfs", "file": "https://a.file", "queue": "https://a.queue", "table": "https://a.table", "web": "https://a.web"},
-		"encryption": {"keySource": "Microsoft.Keyvault", "keyvaultproperties": {
+		"encryption": {"keySource": "Microsoft.Keyvault", "services": {"blob": {"keyType": "Account"}, "queue": {"keyType": "Account"}}, "keyvaultproperties": {
 			"keyvaulturi": "https://v.vault.azure.net", "keyname": "k", "keyversion": "1", "currentVersionedKeyIdentifier": "https://v.vault.azure.net/keys/k/1"}}}}`
 
 func fullAccountRead() *Account {
@@ -303,9 +313,10 @@ func fullAccountRead() *Account {
 			KeySource: CustomerManaged, VaultURI: "https://v.vault.azure.net", KeyName: "k", KeyVersion: "1",
 			CurrentKeyID: "https://v.vault.azure.net/keys/k/1", CurrentVersion: "1",
 		},
-		Endpoints:   Endpoints{Blob: "https://a.blob", DFS: "https://a.dfs", File: "https://a.file", Queue: "https://a.queue", Table: "https://a.table", Web: "https://a.web"},
-		KeysCreated: [2]time.Time{created.Add(time.Second), created.Add(2 * time.Second)},
-		etag:        `"7"`,
+		HasServiceKeys: true,
+		Endpoints:      Endpoints{Blob: "https://a.blob", DFS: "https://a.dfs", File: "https://a.file", Queue: "https://a.queue", Table: "https://a.table", Web: "https://a.web"},
+		KeysCreated:    [2]time.Time{created.Add(time.Second), created.Add(2 * time.Second)},
+		etag:           `"7"`,
 	}
 }
 

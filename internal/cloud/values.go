@@ -22,7 +22,9 @@ type Account struct {
 	HasIdentity bool
 	PrincipalID string
 	Encryption  Encryption
-	Endpoints   Endpoints
+	// HasServiceKeys is true if queues or tables have keys of their own, which Azure manages whatever Encryption says.
+	HasServiceKeys bool
+	Endpoints      Endpoints
 	// KeysCreated are the times at which the two access keys were created: a change shows that one was regenerated.
 	KeysCreated [2]time.Time
 

@@ -112,6 +112,30 @@ func TestPortOfKeyVaultsIsIgnored(t *testing.T) {
 	}
 }
 
+// Azure leaves out the services that have keys of their own.
+func TestAccountHasServiceKeysUnlessQueuesAndTablesHaveTheKeyOfTheAccount(t *testing.T) {
+	service := func(kind armstorage.KeyType) *armstorage.EncryptionService {
+		return &armstorage.EncryptionService{KeyType: &kind}
+	}
+	own, account := service(armstorage.KeyTypeService), service(armstorage.KeyTypeAccount)
+	for name, test := range map[string]struct {
+		sku          string
+		queue, table *armstorage.EncryptionService
+		want         bool
+	}{
+		"both have the key of the account": {"Standard_LRS", account, account, false},
+		"queues have their own":            {"Standard_LRS", own, account, true},
+		"tables have their own":            {"Standard_LRS", account, own, true},
+		"queues are left out":              {"Standard_LRS", nil, account, true},
+		"tables are left out":              {"Standard_LRS", account, nil, true},
+		"premium":                          {"Premium_LRS", nil, nil, false},
+	} {
+		encryption := &armstorage.Encryption{Services: &armstorage.EncryptionServices{Queue: test.queue, Table: test.table}}
+		NewWithT(t).Expect(hasServiceKeys(test.sku, encryption)).To(Equal(test.want), name)
+	}
+	NewWithT(t).Expect(hasServiceKeys("Standard_LRS", nil)).To(BeTrue(), "no encryption")
+}
+
 func TestVersionOf(t *testing.T) {
 	for id, version := range map[string]string{
 		"https://v.vault.azure.net/keys/k/0123": "0123",

@@ -200,6 +200,11 @@ func (s *Server) createAccount(c *call, request accountRequest) reply {
 	if err := s.applySettings(c, a, request.Properties); err != nil {
 		return refused(err)
 	}
+	keyed, err := accountKeyed(request.Properties["encryption"])
+	if err != nil {
+		return refused(err)
+	}
+	a.AccountKeyed = keyed
 	a.Generation = s.generation("account", name)
 	if request.Identity != nil {
 		s.identify(a, *request.Identity.Type, a.ReadyAt)
@@ -394,7 +399,7 @@ func (s *Server) renderAccount(c *call, a *Account) map[string]any {
 	properties["creationTime"] = instant(a.CreatedAt)
 	properties["keyCreationTime"] = map[string]any{"key1": instant(a.keyCreatedAt(0)), "key2": instant(a.keyCreatedAt(1))}
 	properties["primaryLocation"] = a.Location
-	properties["encryption"] = a.Encryption.render(a.CreatedAt)
+	properties["encryption"] = a.renderEncryption()
 	if !now.Before(a.ReadyAt) {
 		properties["primaryEndpoints"] = a.endpoints()
 		properties["statusOfPrimary"] = "available"

@@ -10,7 +10,10 @@ import (
 )
 
 type encryptionRequest struct {
-	KeySource  *string `json:"keySource"`
+	KeySource *string `json:"keySource"`
+	Services  map[string]struct {
+		KeyType *string `json:"keyType"`
+	} `json:"services"`
 	Properties *struct {
 		KeyName    *string `json:"keyname"`
 		VaultURI   *string `json:"keyvaulturi"`
@@ -55,6 +58,27 @@ func (s *Server) applyEncryption(c *call, a *Account, raw json.RawMessage) *Erro
 	wanted.RotatedAt, wanted.LookAt = c.now, c.now.Add(time.Duration(s.knobs.KeyLookup))
 	a.Encryption = wanted
 	return nil
+}
+
+// accountKeyed are the services that a creation gives the key of the account.
+func accountKeyed(encryption json.RawMessage) ([]string, *Error) {
+	var request encryptionRequest
+	if len(encryption) > 0 {
+		if err := json.Unmarshal(encryption, &request); err != nil {
+			return nil, invalidContent(err)
+		}
+	}
+	var keyed []string
+	for _, service := range []string{"queue", "table"} {
+		switch kind := request.Services[service].KeyType; {
+		case kind == nil || same(*kind, "Service"):
+		case same(*kind, "Account"):
+			keyed = append(keyed, service)
+		default:
+			return nil, badRequest("InvalidRequestPropertyValue", "The value '%s' is not allowed for property encryption.services.%s.keyType.", *kind, service)
+		}
+	}
+	return keyed, nil
 }
 
 // wrapKey uses the key on behalf of the account, and returns the version that it used.
@@ -171,9 +195,12 @@ func (e Encryption) identifier() string {
 	return strings.TrimSuffix(e.VaultURI, "/") + "/keys/" + e.KeyName + "/" + e.Current
 }
 
-func (e Encryption) render(since time.Time) map[string]any {
-	service := map[string]any{"enabled": true, "keyType": "Account", "lastEnabledTime": instant(since)}
-	body := map[string]any{"keySource": e.KeySource, "services": map[string]any{"blob": service, "file": service}}
+func (a *Account) renderEncryption() map[string]any {
+	e, services := a.Encryption, map[string]any{}
+	for _, service := range append([]string{"blob", "file"}, a.AccountKeyed...) {
+		services[service] = map[string]any{"enabled": true, "keyType": "Account", "lastEnabledTime": instant(a.CreatedAt)}
+	}
+	body := map[string]any{"keySource": e.KeySource, "services": services}
 	if e.KeySource == keySourceVault {
 		body["keyvaultproperties"] = map[string]any{
 			"keyvaulturi": e.VaultURI, "keyname": e.KeyName, "keyversion": e.Pinned,

@@ -68,6 +68,33 @@ func TestEncryptsAndDeletesAccount(t *testing.T) {
 	f.Expect(f.cloud.Created("roleAssignments/" + assignmentName)).To(Equal(1))
 }
 
+func TestServicesKeepTheKeysThatTheAccountWasCreatedWith(t *testing.T) {
+	keyed := func(queue armstorage.KeyType) *armstorage.Encryption {
+		return &armstorage.Encryption{Services: &armstorage.EncryptionServices{Queue: &armstorage.EncryptionService{KeyType: &queue}}}
+	}
+	for queue, other := range map[armstorage.KeyType]armstorage.KeyType{
+		armstorage.KeyTypeAccount: armstorage.KeyTypeService, armstorage.KeyTypeService: armstorage.KeyTypeAccount,
+	} {
+		f := newFixture(t, Instant())
+		parameters := accountParameters()
+		parameters.Properties = &armstorage.AccountPropertiesCreateParameters{Encryption: keyed(queue)}
+		_, err := f.accounts.BeginCreate(f.ctx(), f.demo.Group, "data1", parameters, nil)
+		f.Expect(err).NotTo(HaveOccurred())
+		_, err = f.patch("data1", armstorage.AccountUpdateParameters{Properties: &armstorage.AccountPropertiesUpdateParameters{Encryption: keyed(other)}})
+		f.Expect(err).NotTo(HaveOccurred())
+
+		services := f.mustGet("data1").Properties.Encryption.Services
+
+		f.Expect(services.Blob.KeyType).To(HaveValue(Equal(armstorage.KeyTypeAccount)))
+		f.Expect(services.Table).To(BeNil(), "what has keys of its own is left out")
+		if queue == armstorage.KeyTypeAccount {
+			f.Expect(services.Queue.KeyType).To(HaveValue(Equal(armstorage.KeyTypeAccount)))
+		} else {
+			f.Expect(services.Queue).To(BeNil())
+		}
+	}
+}
+
 // err404 returns nil if the account is visible.
 func (f *fixture) err404(name string) error {
 	_, err := f.get(name)

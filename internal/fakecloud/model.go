@@ -88,8 +88,11 @@ type Account struct {
 	Settings   map[string]json.RawMessage `json:"settings,omitempty"`
 	Identity   Identity                   `json:"identity"`
 	Encryption Encryption                 `json:"encryption"`
-	Generation int                        `json:"generation"`
-	Version    uint64                     `json:"version"`
+	// AccountKeyed are the services that the encryption applies to beside blobs and files. It never changes.
+	AccountKeyed []string `json:"accountKeyed,omitempty"`
+
+	Generation int    `json:"generation"`
+	Version    uint64 `json:"version"`
 
 	// KeysRegenerated counts how often each access key was regenerated, and KeysAt is when it was last.
 	KeysRegenerated [2]int       `json:"keysRegenerated,omitzero"`

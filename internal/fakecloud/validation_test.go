@@ -62,6 +62,8 @@ func TestRejectsInvalidRequests(t *testing.T) {
 		{"tag value too long", "PUT", account + version, set("tags", map[string]string{"k": strings.Repeat("v", 257)}), 400, "InvalidTagValueLength", "256"},
 		{"encryption without a key", "PUT", account + version, set("properties", map[string]any{"encryption": map[string]any{"keySource": "Microsoft.Keyvault"}}), 400, "MissingKeyvaultProperties", ""},
 		{"encryption without an identity", "PUT", account + version, set("properties", map[string]any{"encryption": map[string]any{"keySource": "Microsoft.Keyvault", "keyvaultproperties": map[string]any{"keyname": "storage", "keyvaulturi": "https://fixpoint-demo.vault.azure.net"}}}), 400, "MissingMsiHeaders", ""},
+		{"encryption with a key that is not there", "PUT", account + version, set("properties", map[string]any{"encryption": map[string]any{"services": map[string]any{"queue": map[string]any{"keyType": "Mine"}}}}), 400, "InvalidRequestPropertyValue", "encryption.services.queue.keyType"},
+		{"encryption of the wrong type", "PUT", account + version, set("properties", map[string]any{"encryption": 1}), 400, "InvalidRequestContent", ""},
 		{"location in a PATCH", "PATCH", account + version, `{"location":"westeurope"}`, 400, "InvalidRequestContent", "location"},
 		{"assignment that is not named by a GUID", "PUT", assignment + "mine?api-version=2022-04-01", "{}", 400, "InvalidRoleAssignmentId", "mine"},
 		{"assignment without a principal", "PUT", assignment + assignmentName + "?api-version=2022-04-01", "{}", 400, "InvalidRequestContent", "principalId"},

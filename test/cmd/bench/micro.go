@@ -20,6 +20,7 @@ type benchmark struct {
 var benchmarks = []benchmark{
 	{"./pkg/ssa", "BenchmarkQuietCheck", "the quiet check of one Deployment, live object at hand", 25},
 	{"./pkg/ssa", "BenchmarkExtractAndCompare", "Extract and compare of the same Deployment, for comparison", 0},
+	{"./pkg/ssa", "BenchmarkRepair", "deciding and encoding the repair of the same Deployment", 400},
 	{"./pkg/phases", "BenchmarkEngine6DonePhases", "the engine's own share for 6 done phases", 5},
 }
 
