@@ -25,13 +25,15 @@ func TestServiceAccountOf(t *testing.T) {
 		cfg  rest.Config
 		want types.NamespacedName
 	}{
-		"in a pod":               {rest.Config{BearerTokenFile: file}, manager},
-		"a token":                {rest.Config{BearerToken: tokenOf(`{"sub":"system:serviceaccount:system:manager"}`)}, manager},
-		"the token of a person":  {rest.Config{BearerToken: tokenOf(`{"sub":"jane"}`)}, types.NamespacedName{}},
-		"an opaque token":        {rest.Config{BearerToken: "s3cret"}, types.NamespacedName{}},
-		"a token without claims": {rest.Config{BearerToken: tokenOf(`[]`)}, types.NamespacedName{}},
-		"a certificate":          {rest.Config{}, types.NamespacedName{}},
-		"a missing file":         {rest.Config{BearerTokenFile: file + ".gone"}, types.NamespacedName{}},
+		"in a pod":                        {rest.Config{BearerTokenFile: file}, manager},
+		"a token":                         {rest.Config{BearerToken: tokenOf(`{"sub":"system:serviceaccount:system:manager"}`)}, manager},
+		"the token of a person":           {rest.Config{BearerToken: tokenOf(`{"sub":"jane"}`)}, types.NamespacedName{}},
+		"an opaque token":                 {rest.Config{BearerToken: "s3cret"}, types.NamespacedName{}},
+		"a token without claims":          {rest.Config{BearerToken: tokenOf(`[]`)}, types.NamespacedName{}},
+		"a certificate":                   {rest.Config{}, types.NamespacedName{}},
+		"a missing file":                  {rest.Config{BearerTokenFile: file + ".gone"}, types.NamespacedName{}},
+		"a token, and a missing file":     {rest.Config{BearerToken: tokenOf(`{"sub":"system:serviceaccount:system:manager"}`), BearerTokenFile: file + ".gone"}, manager},
+		"a token with a malformed expiry": {rest.Config{BearerToken: tokenOf(`{"sub":"system:serviceaccount:system:manager","exp":"never"}`)}, types.NamespacedName{}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

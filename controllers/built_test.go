@@ -8,7 +8,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,11 +19,13 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	currentevents "k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -30,6 +35,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
@@ -90,9 +96,14 @@ type syncing struct {
 	cache.Cache
 	synced bool
 	starts error
+	// waits is the context of the last wait. Optional.
+	waits *context.Context
 }
 
 func (s syncing) WaitForCacheSync(ctx context.Context) bool {
+	if s.waits != nil {
+		*s.waits = ctx
+	}
 	if !s.synced {
 		<-ctx.Done()
 	}
@@ -124,6 +135,28 @@ func build(t *testing.T, o Options) (Options, *recordingManager, *stoppableCache
 
 var errAdded = errors.New("it cannot be added")
 
+// refusing is a registry that refuses one metric.
+type refusing struct {
+	ctrlmetrics.RegistererGatherer
+	metric string
+}
+
+func (r refusing) Register(collector prometheus.Collector) error {
+	described := make(chan *prometheus.Desc)
+	go func() {
+		defer close(described)
+		collector.Describe(described)
+	}()
+	refused := false
+	for description := range described {
+		refused = refused || strings.Contains(description.String(), `"`+r.metric+`"`)
+	}
+	if refused {
+		return errAdded
+	}
+	return r.RegistererGatherer.Register(collector)
+}
+
 func TestNewManagerCopiesItsConfig(t *testing.T) {
 	g := NewWithT(t)
 	_, cfg := startAPIServer(t)
@@ -133,6 +166,24 @@ func TestNewManagerCopiesItsConfig(t *testing.T) {
 	g.Expect(cfg).To(Equal(before))
 	g.Expect(mgr.GetConfig().QPS).To(BeEquivalentTo(20))
 	g.Expect(mgr.GetConfig().Burst).To(Equal(40))
+}
+
+func TestAManagerIsGuardedAndBoundsItsReads(t *testing.T) {
+	g := NewWithT(t)
+	server, cfg := startAPIServer(t)
+	mgr, err := NewManager(t.Context(), cfg, Options{LeaderElection: true, LeaderElectionNamespace: "fixpoint", Logger: logr.Discard()})
+	g.Expect(err).NotTo(HaveOccurred())
+	built, ok := mgr.(stoppable)
+	g.Expect(ok).To(BeTrue())
+	g.Expect(built.guard).NotTo(BeNil(), "it ends when another replica acquires its Lease")
+	g.Expect(built.guard.RequiresClaims()).To(BeTrue())
+	_, isBounded := mgr.GetClient().(*readTimeoutClient)
+	g.Expect(isBounded).To(BeTrue(), "reads do not wait for the cache without end")
+	for _, request := range server.sent(http.MethodGet, "/apis") {
+		if request.URL.Path == "/apis" {
+			g.Expect(request.URL.Query().Get("timeout")).To(Equal("10s"), "all use the mapper that waits for the kinds")
+		}
+	}
 }
 
 func TestManagerOptionsAreThoseOfTheFlags(t *testing.T) {
@@ -183,14 +234,18 @@ func TestNewManagerFails(t *testing.T) {
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { _ = taken.Close() })
 	elected := Options{LeaderElection: true, LeaderElectionNamespace: "fixpoint"}
+	converting := Options{WebhookAddress: ":0", WebhookService: "webhook", PodNamespace: "fixpoint"}
 	for name, c := range map[string]struct {
 		options Options
 		config  func(*rest.Config)
 		without string
-		ends    bool
-		want    string
+		// metric cannot be registered.
+		metric string
+		ends   bool
+		want   string
 	}{
-		"certificate authority that cannot be read":    {config: func(c *rest.Config) { c.CAFile = "/nowhere" }, want: "creating a client for discovery: "},
+		"certificate authority that cannot be read":    {config: func(c *rest.Config) { c.CAFile = "/nowhere" }, want: "creating a client for discovery: open /nowhere"},
+		"host that is malformed":                       {config: func(c *rest.Config) { c.Host = "::" }, want: "creating a client for discovery: "},
 		"kinds that are not served when it is stopped": {without: "fixpoint.dev", ends: true, want: "waiting for the kinds of Fixpoint: apply install.yaml"},
 		"webhook without a Service":                    {options: Options{WebhookAddress: ":0"}, want: "the webhook needs the namespace and the name of its Service"},
 		"leader election without a namespace":          {options: Options{LeaderElection: true}, want: "preparing leader election: "},
@@ -199,7 +254,12 @@ func TestNewManagerFails(t *testing.T) {
 		"children of MCPServers that are unknown":      {options: Options{Controllers: []string{mcpserver.Name}}, without: "apps", want: "building the controller mcpserver: watching Deployment"},
 		"children of SecureStorages that are unknown": {
 			options: Options{Controllers: []string{securestorage.Name}}, without: "core", want: "building the controller securestorage: watching "},
-		"claims without Leases": {options: elected, without: "coordination.k8s.io", want: "coordination"},
+		"claims without Leases":  {options: elected, without: "coordination.k8s.io", want: "coordination"},
+		"metrics of the guard":   {options: elected, metric: "fixpoint_lease_held", want: "registering the metrics of the lease guard: "},
+		"metrics of claims":      {options: elected, without: "none", metric: "fixpoint_releases_refused_namespaces", want: "registering the metrics of claims: "},
+		"metrics of conversions": {options: converting, metric: "fixpoint_conversion_duration_seconds", want: "registering the metrics of conversions: "},
+		"metrics of migrations":  {options: converting, without: "none", metric: "fixpoint_migration_objects", want: "registering the metrics of migrations: "},
+		"metrics of the prober":  {options: Options{Controllers: []string{mcpserver.Name}}, metric: "fixpoint_mcp_probes_total", want: "creating the prober: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -210,6 +270,11 @@ func TestNewManagerFails(t *testing.T) {
 			}
 			if c.config != nil {
 				c.config(cfg)
+			}
+			if c.metric != "" {
+				all := ctrlmetrics.Registry
+				t.Cleanup(func() { ctrlmetrics.Registry = all })
+				ctrlmetrics.Registry = refusing{all, c.metric}
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -225,13 +290,15 @@ func TestNewManagerFails(t *testing.T) {
 
 func TestChecksOfTheManager(t *testing.T) {
 	g := NewWithT(t)
-	mgr := &recordingManager{cached: syncing{synced: true}}
+	var waits context.Context
+	mgr := &recordingManager{cached: syncing{synced: true, waits: &waits}}
 	g.Expect(addChecks(mgr, nil, nil)).To(Succeed())
 	g.Expect(mgr.checks).To(HaveLen(3))
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	for name, check := range mgr.checks {
 		g.Expect(check(request)).To(Succeed(), name)
 	}
+	g.Expect(waits.Err()).To(MatchError(context.Canceled), "a probe leaves no timer")
 	for name := range mgr.checks {
 		g.Expect(addChecks(&recordingManager{failing: map[string]error{name: errAdded}}, nil, nil)).To(MatchError(errAdded), name)
 	}
@@ -274,6 +341,8 @@ func TestMigratesTheKindsOfItsControllers(t *testing.T) {
 func TestMigratesOnlyWithAWebhookAndClusterRights(t *testing.T) {
 	g := NewWithT(t)
 	o, mgr, _, cfg := build(t, Options{Controllers: []string{appservice.Name}, WebhookAddress: ":0", WebhookService: "webhook", PodNamespace: "fixpoint"})
+	var logged string
+	o.Logger = funcr.New(func(name, _ string) { logged = name }, funcr.Options{})
 	hook, err := o.newWebhook(cfg)
 	g.Expect(err).NotTo(HaveOccurred())
 
@@ -292,6 +361,11 @@ func TestMigratesOnlyWithAWebhookAndClusterRights(t *testing.T) {
 	for _, needed := range []any{added.API, added.Metrics, added.Recorder, added.Clock} {
 		g.Expect(needed).NotTo(BeNil())
 	}
+	added.Logger.Info("migrated")
+	g.Expect(logged).To(Equal("migration"))
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	g.Expect(added.Wait(stopped)).To(MatchError(context.Canceled))
 	synctest.Test(t, func(t *testing.T) {
 		g, began := NewWithT(t), time.Now()
 		for range migrationRate + 1 {
@@ -315,6 +389,11 @@ func settingsOf(controller manager.Runnable) (name string, concurrency int, limi
 	return value.FieldByName("Name").String(), int(value.FieldByName("MaxConcurrentReconciles").Int()), limiter
 }
 
+func reconcilerOf(controller manager.Runnable) reconcile.Reconciler {
+	reconciler, _ := reflect.Indirect(reflect.ValueOf(controller)).FieldByName("Do").Interface().(reconcile.Reconciler)
+	return reconciler
+}
+
 func TestRunsTheControllersOfItsOptions(t *testing.T) {
 	for _, selected := range [][]string{Names(), {appservice.Name}, {mcpserver.Name}, {securestorage.Name}} {
 		t.Run("", func(t *testing.T) {
@@ -334,6 +413,9 @@ func TestRunsTheControllersOfItsOptions(t *testing.T) {
 					g.Expect(limiter.When(reconcile.Request{})).To(Equal(want), "retry %d of %s", i, name)
 					clock.SetTime(clock.Now().Add(want))
 				}
+				result, err := reconcilerOf(added).Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "acme", Name: "shop"}})
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(result.RequeueAfter).NotTo(BeZero(), "a replica that is not the leader reconciles nothing")
 			}
 			g.Expect(names).To(ConsistOf(selected))
 
@@ -346,7 +428,10 @@ func TestRunsTheControllersOfItsOptions(t *testing.T) {
 
 func TestClaimsNamespacesOnlyWithAGuard(t *testing.T) {
 	g := NewWithT(t)
-	o, mgr, _, cfg := build(t, Options{LeaderElection: true, LeaderElectionNamespace: "fixpoint", NamespaceSelector: labels.Everything()})
+	o, mgr, _, cfg := build(t, Options{
+		LeaderElection: true, LeaderElectionNamespace: "fixpoint", NamespaceSelector: labels.Everything(), ClaimsNamespace: "claims", ClaimDuration: time.Hour,
+		Clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)),
+	})
 	g.Expect(o.addReleases(mgr, &election{})).To(Succeed())
 	g.Expect(mgr.added).To(BeEmpty())
 	var options ctrl.Options
@@ -354,9 +439,19 @@ func TestClaimsNamespacesOnlyWithAGuard(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(e.guard.RequiresClaims()).To(BeTrue())
 	g.Expect(options.LeaderElectionResourceLockInterface.Describe()).To(Equal("fixpoint/" + LeaderElectionID))
-	g.Expect(o.addReleases(mgr, e)).To(Succeed())
-	name, _, _ := settingsOf(mgr.added[0])
-	g.Expect(name).To(Equal(releases.Name))
+	listed := o
+	listed.Namespaces, listed.NamespaceSelector = []string{"acme"}, nil
+	for i, o := range []Options{o, listed} {
+		g.Expect(o.addReleases(mgr, e)).To(Succeed())
+		name, _, _ := settingsOf(mgr.added[i])
+		g.Expect(name).To(Equal(releases.Name))
+		claims, ok := reconcilerOf(mgr.added[i]).(*releases.Controller)
+		g.Expect(ok).To(BeTrue())
+		g.Expect(claims.Options).To(Equal(releases.Options{
+			Guard: e.guard, Claims: "claims", Release: "fixpoint", LeaseName: LeaderElectionID, Leader: e.lock.Identity(),
+			Namespaces: o.Namespaces, Selector: o.NamespaceSelector, Duration: time.Hour, Clock: o.Clock,
+		}))
+	}
 	mgr.failing[""] = errAdded
 	g.Expect(o.addReleases(mgr, e)).To(MatchError(errAdded))
 }
@@ -382,7 +477,8 @@ func TestTheProberDialsAndNamesPodsAsConfigured(t *testing.T) {
 // events is a provider of one recorder.
 type events struct {
 	*record.FakeRecorder
-	named []string
+	current recorder.EventRecorder
+	named   []string
 }
 
 func (e *events) GetEventRecorderFor(name string) record.EventRecorder {
@@ -392,7 +488,7 @@ func (e *events) GetEventRecorderFor(name string) record.EventRecorder {
 
 func (e *events) GetEventRecorder(name string) recorder.EventRecorder {
 	e.named = append(e.named, name)
-	return nil
+	return e.current
 }
 
 // The lock of leader election is built before the manager, and records Events with it.
@@ -400,12 +496,12 @@ func TestEventsOfTheLockAreRecordedByTheManager(t *testing.T) {
 	g := NewWithT(t)
 	lazy := &lazyRecorders{}
 	early := lazy.GetEventRecorderFor("lock")
-	provider := &events{FakeRecorder: record.NewFakeRecorder(3)}
+	provider := &events{FakeRecorder: record.NewFakeRecorder(3), current: currentevents.NewFakeRecorder(0)}
 	lazy.recorders = provider
 	early.Event(&corev1.Pod{}, corev1.EventTypeNormal, "A", "plain")
 	early.Eventf(&corev1.Pod{}, corev1.EventTypeNormal, "B", "formatted %d", 1)
 	early.AnnotatedEventf(&corev1.Pod{}, map[string]string{"a": "b"}, corev1.EventTypeWarning, "C", "annotated %d", 2)
-	lazy.GetEventRecorder("other")
+	g.Expect(lazy.GetEventRecorder("other")).To(BeIdenticalTo(provider.current))
 	g.Expect(provider.Events).To(Receive(Equal("Normal A plain")))
 	g.Expect(provider.Events).To(Receive(Equal("Normal B formatted 1")))
 	g.Expect(provider.Events).To(Receive(HavePrefix("Warning C annotated 2")))
@@ -429,20 +525,23 @@ func TestAManagerEndsWhenAnotherReplicaHasItsLease(t *testing.T) {
 	g.Expect(err).To(MatchError(failure))
 }
 
+// In a bubble, so that a goroutine that remains is an error.
 func TestAManagerThatEndsCannotWrite(t *testing.T) {
-	g := NewWithT(t)
-	guard := lease.New(time.Hour, nil)
-	elect(t, guard)
-	failure := errors.New("a cache failed")
-	var running context.Context
-	mgr := &recordingManager{starts: func(ctx context.Context) error {
-		running = ctx
-		g.Expect(guard.Held()).To(BeTrue())
-		return failure
-	}}
-	g.Expect(startGuarded(t.Context(), mgr, guard)).To(BeIdenticalTo(failure))
-	g.Expect(guard.Held()).To(BeFalse(), "a reconcile that still runs does not write")
-	g.Expect(running.Err()).To(MatchError(context.Canceled))
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		guard := lease.New(time.Hour, nil)
+		elect(t, guard)
+		failure := errors.New("a cache failed")
+		var running context.Context
+		mgr := &recordingManager{starts: func(ctx context.Context) error {
+			running = ctx
+			g.Expect(guard.Held()).To(BeTrue())
+			return failure
+		}}
+		g.Expect(startGuarded(t.Context(), mgr, guard)).To(BeIdenticalTo(failure))
+		g.Expect(guard.Held()).To(BeFalse(), "a reconcile that still runs does not write")
+		g.Expect(running.Err()).To(MatchError(context.Canceled))
+	})
 }
 
 func TestAManagerStopsBeforeItsCachesHaveSynced(t *testing.T) {
@@ -486,6 +585,12 @@ func TestAllCachesMustSync(t *testing.T) {
 		caches.secrets[v1beta1.SecretTypeAccountKeys], caches.secrets[v1beta1.SecretTypeSessionKeys] = syncing{synced: c.keys}, syncing{synced: c.sessions}
 		g.Expect(wait()).To(Equal(c.want))
 	}
+	var waits context.Context
+	for secretType := range caches.secrets {
+		caches.secrets[secretType] = syncing{synced: true, waits: &waits}
+	}
+	g.Expect(caches.WaitForCacheSync(t.Context())).To(BeTrue())
+	g.Expect(waits.Err()).To(MatchError(context.Canceled), "a wait that has ended is not kept")
 }
 
 func TestAllCachesEndWithOneThatFails(t *testing.T) {
@@ -507,6 +612,17 @@ func TestACacheThatCannotBeBuiltIsAnError(t *testing.T) {
 	g.Expect(err).To(HaveOccurred())
 	_, err = newClient(&rest.Config{Host: "::"}, client.Options{})
 	g.Expect(err).To(HaveOccurred())
+
+	// The file is gone when the cache of the first type of Secrets is built.
+	authority := filepath.Join(t.TempDir(), "tls.crt")
+	certificateIn(t, filepath.Dir(authority))
+	cfg := &rest.Config{Host: "https://server.test", TLSClientConfig: rest.TLSClientConfig{CAFile: authority}}
+	cfg.WrapTransport = func(rt http.RoundTripper) http.RoundTripper {
+		g.Expect(os.Remove(authority)).To(Succeed())
+		return rt
+	}
+	_, err = newStoppableCache().build(cfg, cache.Options{})
+	g.Expect(err).To(MatchError(ContainSubstring(authority)))
 }
 
 // indexing is a cache that records for what kinds it is asked.
@@ -514,11 +630,12 @@ type indexing struct {
 	cache.Cache
 	asked *[]string
 	name  string
+	err   error
 }
 
 func (i indexing) note() error {
 	*i.asked = append(*i.asked, i.name)
-	return nil
+	return i.err
 }
 
 func (i indexing) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
@@ -558,13 +675,23 @@ func TestSecretsOfATypeHaveTheirOwnCache(t *testing.T) {
 		g.Expect(asked).To(Equal([]string{secretType, secretType, secretType, "all", "all", "all", secretType, "all"}))
 		asked = nil
 	}
+	failure := errors.New("a list failed")
+	caches.Cache = indexing{asked: &asked, err: failure}
+	all := caches.secretsOf(v1beta1.SecretTypeAccountKeys)
+	g.Expect(all.Get(t.Context(), client.ObjectKey{}, &corev1.ConfigMap{})).To(MatchError(failure))
+	g.Expect(all.List(t.Context(), &corev1.ConfigMapList{})).To(MatchError(failure))
+	g.Expect(all.IndexField(t.Context(), &corev1.ConfigMap{}, "f", nil)).To(MatchError(failure))
 }
 
 func TestAControllerThatWritesSecretsReadsThoseOfItsType(t *testing.T) {
 	g := NewWithT(t)
 	o, mgr, caches, _ := build(t, Options{})
+	var asked []string
+	caches.secrets[v1beta1.SecretTypeSessionKeys] = indexing{asked: &asked, name: "session keys"}
 	seen, err := withSecretsOf(mgr, caches, v1beta1.SecretTypeSessionKeys, o.managerOptions().Client)
 	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(seen.GetClient().Get(t.Context(), client.ObjectKey{Name: "keys"}, &corev1.Secret{}, client.DisableReadYourWritesConsistency)).To(Succeed())
+	g.Expect(asked).To(Equal([]string{"session keys"}))
 	g.Expect(seen.GetCache()).To(Equal(caches.secretsOf(v1beta1.SecretTypeSessionKeys)))
 	g.Expect(seen.GetFieldIndexer()).To(Equal(seen.GetCache()))
 	g.Expect(seen.GetClient()).NotTo(BeIdenticalTo(mgr.GetClient()))
@@ -572,11 +699,28 @@ func TestAControllerThatWritesSecretsReadsThoseOfItsType(t *testing.T) {
 	g.Expect(seen.GetClient().RESTMapper()).To(BeIdenticalTo(mgr.GetRESTMapper()))
 	_, isBounded := seen.GetClient().(*readTimeoutClient)
 	g.Expect(isBounded).To(BeTrue())
+
+	o.Controllers = []string{mcpserver.Name}
+	g.Expect(o.addControllers(t.Context(), withoutConfig{mgr}, caches, nil, types.NamespacedName{})).
+		To(MatchError(HavePrefix("building a client for Secrets of the type " + v1beta1.SecretTypeSessionKeys + ": ")))
 }
+
+// withoutConfig is a manager with which no client can be built.
+type withoutConfig struct{ ctrl.Manager }
+
+func (withoutConfig) GetConfig() *rest.Config { return nil }
 
 func TestTheWebhookBoundsItsConnections(t *testing.T) {
 	g, dir := NewWithT(t), t.TempDir()
 	client := certificateIn(t, dir)
+	for verbosity, want := range map[int]string{4: "", 5: "webhook"} {
+		var logged string
+		logger := funcr.New(func(name, _ string) { logged = name }, funcr.Options{Verbosity: verbosity})
+		w, err := Options{WebhookAddress: "127.0.0.1:0", WebhookCertDir: dir, NoClusterRights: true, Logger: logger}.newWebhook(&rest.Config{Host: "127.0.0.1:1"})
+		g.Expect(err).NotTo(HaveOccurred())
+		w.server.ErrorLog.Print("a handshake failed")
+		g.Expect(logged).To(Equal(want), "clients that abandon connections do not fill the log")
+	}
 	w, err := Options{WebhookAddress: "127.0.0.1:0", WebhookCertDir: dir, NoClusterRights: true, Logger: logr.Discard()}.newWebhook(&rest.Config{Host: "127.0.0.1:1"})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(w.server.ReadHeaderTimeout).To(And(BeNumerically(">", 0), BeNumerically("<=", 5*time.Second)))
@@ -584,11 +728,11 @@ func TestTheWebhookBoundsItsConnections(t *testing.T) {
 	g.Expect(w.server.WriteTimeout).To(BeNumerically("==", 30*time.Second), "the longest timeout of a conversion by an API server")
 	g.Expect(w.server.IdleTimeout).To(And(BeNumerically(">", 90*time.Second), BeNumerically("<=", 3*time.Minute)), "API servers close idle connections first")
 	g.Expect(w.server.MaxHeaderBytes).To(Equal(16 << 10))
-	g.Expect(w.server.ErrorLog).NotTo(BeNil())
 
 	stop, err := w.start(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 	defer stop()
+	g.Expect(w.address).To(HavePrefix("127.0.0.1:"))
 	transport, ok := client.Transport.(*http.Transport)
 	g.Expect(ok).To(BeTrue())
 	transport.ForceAttemptHTTP2 = true

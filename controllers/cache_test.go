@@ -249,13 +249,23 @@ func TestStripSharesEqualFieldSets(t *testing.T) {
 	app := func(fields string) *v1beta1.AppService {
 		return &v1beta1.AppService{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(fields)}, {}}}}
 	}
-	one, same, other := app(`{"f:spec":{}}`), app(`{"f:spec":{}}`), app(`{"f:status":{}}`)
-	for _, cached := range []*v1beta1.AppService{one, same, other} {
+	one, same, other, empty := app(`{"f:spec":{}}`), app(`{"f:spec":{}}`), app(`{"f:status":{}}`), app("")
+	for _, cached := range []*v1beta1.AppService{one, same, other, empty} {
 		before := cached.DeepCopy()
 		g.Expect(strip(cached)).To(Equal(before))
 	}
 	g.Expect(same.ManagedFields[0].FieldsV1).To(BeIdenticalTo(one.ManagedFields[0].FieldsV1))
 	g.Expect(other.ManagedFields[0].FieldsV1).NotTo(BeIdenticalTo(one.ManagedFields[0].FieldsV1))
+
+	// The memory for sharing is bounded.
+	for i := range 256 {
+		_, err := strip(app(fmt.Sprintf(`{"f:spec":{"f:field%d":{}}}`, i)))
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	late := app(`{"f:spec":{}}`)
+	_, err := strip(late)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(late.ManagedFields[0].FieldsV1).NotTo(BeIdenticalTo(one.ManagedFields[0].FieldsV1))
 }
 
 // Nothing but the memory changes: what controllers read of an object of a kind of Fixpoint is the same.

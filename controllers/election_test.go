@@ -2,11 +2,15 @@ package controllers
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"encoding/pem"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +18,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -163,7 +169,9 @@ func TestLeaderWithAnExpiredLeaseIsUnhealthy(t *testing.T) {
 		elect(t, guard)
 		time.Sleep(DefaultLeaseDuration) //nolint:forbidigo // synctest advances the clock
 		g.Expect(healthy(nil)).To(Succeed(), "a leader whose Lease has just expired")
-		time.Sleep(unhealthyAfter) //nolint:forbidigo // synctest advances the clock
+		time.Sleep(unhealthyAfter - guard.Overdue()) //nolint:forbidigo // synctest advances the clock
+		g.Expect(healthy(nil)).To(Succeed(), "a leader whose time to exit is up now")
+		time.Sleep(time.Nanosecond) //nolint:forbidigo // synctest advances the clock
 		g.Expect(healthy(nil)).To(MatchError("the Lease expired more than 30s ago, and the leader has neither renewed it nor exited"))
 		guard.Close()
 		g.Expect(healthy(nil)).To(Succeed(), "a manager that is shutting down")
@@ -276,6 +284,78 @@ func TestWritesConnectAsTheConfigSays(t *testing.T) {
 	o := Options{LeaderElection: true, LeaderElectionNamespace: "fixpoint", RenewDeadline: time.Second}
 	_, err = o.newElection(&rest.Config{Host: "http://server.test", Dial: (&net.Dialer{}).DialContext, TLSClientConfig: rest.TLSClientConfig{CAFile: "/nowhere"}}, &ctrl.Options{})
 	g.Expect(err).To(HaveOccurred())
+
+	// The file of the certificate authority is gone after the lock has read it.
+	authority, wrapped, last := filepath.Join(t.TempDir(), "ca"), 0, 0
+	g.Expect(os.WriteFile(authority, trusted, 0o600)).To(Succeed())
+	cfg := &rest.Config{Host: secure.URL, TLSClientConfig: rest.TLSClientConfig{CAFile: authority}, WrapTransport: func(rt http.RoundTripper) http.RoundTripper {
+		if wrapped++; wrapped == last {
+			g.Expect(os.Remove(authority)).To(Succeed())
+		}
+		return rt
+	}}
+	_, err = o.newLock(cfg, &lazyRecorders{})
+	g.Expect(err).NotTo(HaveOccurred())
+	last = 2 * wrapped
+	_, err = o.newElection(cfg, &ctrl.Options{})
+	g.Expect(err).To(MatchError(HavePrefix("preparing the transport for writes: ")))
+}
+
+// A credential plugin ends the connections with the certificate that it replaces, also those of writes.
+func TestWritesUseTheCertificateThatACredentialPluginRenews(t *testing.T) {
+	g := NewWithT(t)
+	var presented [][]byte
+	var connections []string
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		presented, connections = append(presented, r.TLS.PeerCertificates[0].Raw), append(connections, r.RemoteAddr)
+		if len(presented) == 2 {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	credential := filepath.Join(dir, "credential")
+	renew := func() {
+		certificateIn(t, dir)
+		certificate, err := os.ReadFile(filepath.Join(dir, "tls.crt"))
+		g.Expect(err).NotTo(HaveOccurred())
+		key, err := os.ReadFile(filepath.Join(dir, "tls.key"))
+		g.Expect(err).NotTo(HaveOccurred())
+		text, err := json.Marshal(clientauthenticationv1.ExecCredential{
+			TypeMeta: metav1.TypeMeta{APIVersion: clientauthenticationv1.SchemeGroupVersion.String(), Kind: "ExecCredential"},
+			Status:   &clientauthenticationv1.ExecCredentialStatus{ClientCertificateData: string(certificate), ClientKeyData: string(key)},
+		})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(os.WriteFile(credential, text, 0o600)).To(Succeed())
+	}
+	renew()
+	guard := lease.New(time.Hour, nil)
+	elect(t, guard)
+	cfg := &rest.Config{
+		Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+		ExecProvider: &clientcmdapi.ExecConfig{
+			APIVersion: clientauthenticationv1.SchemeGroupVersion.String(), Command: "cat", Args: []string{credential}, InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		},
+	}
+	g.Expect(guardWrites(cfg, guard)).To(Succeed())
+	client, err := rest.HTTPClientFor(cfg)
+	g.Expect(err).NotTo(HaveOccurred())
+	for i := range 3 {
+		if i == 1 {
+			renew() // the server refuses the former certificate next
+		}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, server.URL, http.NoBody)
+		g.Expect(err).NotTo(HaveOccurred())
+		response, err := client.Do(request)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(response.Body.Close()).To(Succeed())
+	}
+	g.Expect(connections).To(HaveLen(3))
+	g.Expect(connections[1]).To(Equal(connections[0]))
+	g.Expect(connections[2]).NotTo(Equal(connections[0]))
+	g.Expect(presented[2]).NotTo(Equal(presented[0]))
 }
 
 func TestAReleaseIsKnownByTheNamespaceOfItsLease(t *testing.T) {

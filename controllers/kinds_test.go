@@ -167,6 +167,16 @@ func TestWaitsForKindsUntilItIsStopped(t *testing.T) {
 	NewWithT(t).Expect(Options{Controllers: Names(), Logger: logr.Discard()}.awaitKinds(ctx, mapper, time.Hour)).To(MatchError(context.Canceled))
 }
 
+// The reason is logged when it changes.
+func TestTheReasonToWaitForKindsListsThemInOrder(t *testing.T) {
+	_, mapper := startDiscovery(t)
+	for range 20 {
+		reason, err := Options{Controllers: Names()}.whyKindsAreMissing(mapper)
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+		NewWithT(t).Expect(reason).To(Equal("apply install.yaml of this version: missing appservices, mcpservers, securestorages"))
+	}
+}
+
 func TestWaitsForAnAPIServerThatDoesNotRespond(t *testing.T) {
 	g := NewWithT(t)
 	g.SetDefaultEventuallyTimeout(time.Minute)

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -70,7 +71,9 @@ func TestRejectsInvalidOptions(t *testing.T) {
 			"--retry-min-delay (1h0m0s) is greater than --retry-max-delay (5m0s): set a delay of at most --retry-max-delay"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := NewManager(t.Context(), &rest.Config{}, c.options)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel() // with valid options it would wait for the API server
+			_, err := NewManager(ctx, &rest.Config{}, c.options)
 			NewWithT(t).Expect(err).To(MatchError(c.want))
 		})
 	}

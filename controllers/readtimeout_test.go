@@ -92,22 +92,77 @@ func TestAStaleCacheIsTrustedAgainAfterAMinute(t *testing.T) {
 	g.Expect(c.stale).To(BeEmpty(), "the memory does not grow")
 }
 
-// failingClient is a client whose reads fail.
+// failingClient is a client whose reads fail. If it is stale, they fail once they do not wait for the cache any more.
 type failingClient struct {
 	client.Client
 	err   error
+	stale bool
 	reads int
+	last  context.Context
 }
 
-func (c *failingClient) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+func (c *failingClient) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, opts ...client.GetOption) error {
+	return c.read(ctx, (&client.GetOptions{}).ApplyOptions(opts).DisableReadYourWritesConsistency)
+}
+
+func (c *failingClient) List(ctx context.Context, _ client.ObjectList, opts ...client.ListOption) error {
+	return c.read(ctx, (&client.ListOptions{}).ApplyOptions(opts).DisableReadYourWritesConsistency)
+}
+
+func (c *failingClient) read(ctx context.Context, asItIs bool) error {
+	c.last = ctx
+	if c.stale && !asItIs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	c.reads++
 	return c.err
 }
 
 func TestReadsThatFailAreNotRepeated(t *testing.T) {
-	g, inner := NewWithT(t), &failingClient{err: errors.New("forbidden")}
-	c := withReadTimeout(inner, clock.RealClock{})
-	g.Expect(c.Get(t.Context(), client.ObjectKey{Name: "web"}, &corev1.Service{})).To(BeIdenticalTo(inner.err))
-	g.Expect(inner.reads).To(Equal(1))
-	g.Expect(c.stale).To(BeEmpty())
+	for name, read := range map[string]func(context.Context, client.Client) error{
+		"get": func(ctx context.Context, c client.Client) error {
+			return c.Get(ctx, client.ObjectKey{Name: "web"}, &corev1.Service{})
+		},
+		"list": func(ctx context.Context, c client.Client) error { return c.List(ctx, &corev1.ServiceList{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, inner := NewWithT(t), &failingClient{err: errors.New("forbidden")}
+				c := withReadTimeout(inner, clock.RealClock{})
+				g.Expect(read(t.Context(), c)).To(BeIdenticalTo(inner.err))
+				g.Expect(inner.reads).To(Equal(1))
+				g.Expect(inner.last.Err()).To(MatchError(context.Canceled), "a read that has ended leaves no timer")
+				g.Expect(c.stale).To(BeEmpty())
+
+				inner.stale = true
+				for range 2 { // the second one does not wait
+					g.Expect(read(t.Context(), c)).To(BeIdenticalTo(inner.err), "the error of the read that does not wait for the cache")
+				}
+				g.Expect(inner.reads).To(Equal(3))
+			})
+		})
+	}
+}
+
+// lateClient is a client whose reads succeed when their time is up.
+type lateClient struct {
+	client.Client
+	reads int
+}
+
+func (c *lateClient) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	c.reads++
+	<-ctx.Done()
+	return nil
+}
+
+func TestAReadThatSucceedsAtTheLastMomentIsNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, inner := NewWithT(t), &lateClient{}
+		c := withReadTimeout(inner, clock.RealClock{})
+		g.Expect(c.Get(t.Context(), client.ObjectKey{Name: "web"}, &corev1.Service{})).To(Succeed())
+		g.Expect(inner.reads).To(Equal(1))
+		g.Expect(c.stale).To(BeEmpty())
+	})
 }

@@ -3,17 +3,20 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -30,6 +33,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/internal/releases"
 )
 
@@ -103,6 +107,9 @@ func TestALeaderReconcilesWhatItsOptionsSelect(t *testing.T) {
 	privileged := serverTools()
 	privileged.Name = "privileged"
 	privileged.Spec.PodOverrides = &v1beta1.MCPServerPodOverrides{Spec: &runtime.RawExtension{Raw: []byte(`{"hostNetwork":true}`)}}
+	privileged.Spec.NetworkPolicy = &v1beta1.MCPServerNetworkPolicy{Ingress: &v1beta1.MCPServerNetworkIngress{
+		From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}}},
+	}}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "manager", Namespace: "acme"}}
 	for _, object := range []client.Object{account, serverTools(), privileged, root, shop("acme"), shop("other"), forbidden, invoices(demo)} {
 		g.Expect(server.Create(t.Context(), object)).To(Succeed())
@@ -128,13 +135,13 @@ func TestALeaderReconcilesWhatItsOptionsSelect(t *testing.T) {
 			return meta.FindStatusCondition(*conditions, v1beta1.ConditionReady)
 		}
 	}
-	var lease, claims coordinationv1.Lease
-	g.Eventually(read("fixpoint", LeaderElectionID, &lease)).Should(Succeed())
-	g.Expect(*lease.Spec.LeaseDurationSeconds).To(BeEquivalentTo(30))
+	var election, claims coordinationv1.Lease
+	g.Eventually(read("fixpoint", LeaderElectionID, &election)).Should(Succeed())
+	g.Expect(*election.Spec.LeaseDurationSeconds).To(BeEquivalentTo(30))
 	g.Eventually(read("claims", releases.LeaseName, &claims)).Should(Succeed())
 	var claim releases.Record
 	g.Expect(json.Unmarshal([]byte(claims.Annotations["release.fixpoint.dev/fixpoint"]), &claim)).To(Succeed())
-	g.Expect(claim).To(Equal(releases.Record{Leader: *lease.Spec.HolderIdentity, Renewed: now, DurationSeconds: 3600, Namespaces: "acme"}))
+	g.Expect(claim).To(Equal(releases.Record{Leader: *election.Spec.HolderIdentity, Renewed: now, DurationSeconds: 3600, Namespaces: "acme"}))
 
 	var deployment appsv1.Deployment
 	g.Eventually(read("acme", "shop", &deployment)).Should(Succeed())
@@ -142,6 +149,12 @@ func TestALeaderReconcilesWhatItsOptionsSelect(t *testing.T) {
 	g.Expect(deployment.Spec.Template.Spec.InitContainers).To(ContainElement(HaveField("Image", "bridge:1")))
 	g.Eventually(read("acme", "privileged", &deployment)).Should(Succeed())
 	g.Expect(deployment.Spec.Template.Spec.HostNetwork).To(BeTrue())
+	var network networkingv1.NetworkPolicy
+	g.Eventually(read("acme", "privileged", &network)).Should(Succeed())
+	g.Expect(network.Spec.Ingress).To(HaveExactElements(HaveField("From", ContainElement(networkingv1.NetworkPolicyPeer{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "fixpoint"}},
+		PodSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"app": "manager"}},
+	}))), "the manager probes the pods")
 
 	// The ServiceAccount of the manager is for no pod.
 	refused := HaveField("Message", ContainSubstring("the manager"))
@@ -173,8 +186,51 @@ func TestALeaderReconcilesWhatItsOptionsSelect(t *testing.T) {
 	g.Expect(watched("/apis/coordination.k8s.io/v1/namespaces/acme/leases")).To(BeEmpty())
 
 	stop()
-	g.Expect(read("fixpoint", LeaderElectionID, &lease)()).To(Succeed())
-	g.Expect(*lease.Spec.HolderIdentity).To(BeEmpty(), "another replica becomes the leader at once")
+	g.Expect(read("fixpoint", LeaderElectionID, &election)()).To(Succeed())
+	g.Expect(*election.Spec.HolderIdentity).To(BeEmpty(), "another replica becomes the leader at once")
+}
+
+// abdicating is a cloud to which the leader sends a write when it loses the Lease.
+type abdicating struct {
+	policy.Transporter
+	abdicate func()
+	// ended receives why the request has ended then.
+	ended chan error
+}
+
+func (a *abdicating) Do(request *http.Request) (*http.Response, error) {
+	if lease.IsWrite(request) {
+		a.abdicate()
+		a.ended <- context.Cause(request.Context())
+		return nil, errors.New("the connection is closed")
+	}
+	return a.Transporter.Do(request)
+}
+
+func TestAWriteToTheCloudEndsWithTheLease(t *testing.T) {
+	g := NewWithT(t)
+	server, cfg := startAPIServer(t, gatewayv1.GroupName)
+	azure := fakecloud.New(fakecloud.Options{Clock: clock.RealClock{}, Seed: 1})
+	demo := azure.SeedDemo()
+	scope, err := cloud.ParseScope(demo.GroupID())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(server.Create(t.Context(), invoices(demo))).To(Succeed())
+	transport := &abdicating{Transporter: azure, ended: make(chan error, 100)}
+	mgr, err := NewManager(t.Context(), cfg, Options{
+		Controllers: []string{securestorage.Name}, LeaderElection: true, LeaderElectionNamespace: "fixpoint",
+		Cloud:         cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: transport},
+		Credentials:   cloud.TokenCredentials{Token: fakecloud.Token("fixpoint")},
+		AmbientScopes: securestorage.AmbientScopes{"acme": {scope}}, Logger: logr.Discard(),
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	built, ok := mgr.(stoppable)
+	g.Expect(ok).To(BeTrue())
+	transport.abdicate = built.guard.Close
+	start(t, mgr)
+	var ended error
+	g.Eventually(transport.ended, time.Minute).Should(Receive(&ended))
+	_, refused := lease.Refused(ended)
+	g.Expect(refused).To(BeTrue(), "%v", ended)
 }
 
 // A manager without permissions on cluster-scoped resources uses none.

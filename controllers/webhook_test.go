@@ -11,8 +11,10 @@ import (
 	"io"
 	"math/big"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -176,16 +178,27 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 			g := NewWithT(t)
 			g.SetDefaultEventuallyTimeout(time.Minute)
 			server, cfg := startAPIServer(t)
-			definition := definitionOf("appservices.fixpoint.dev", "v1alpha1", "v1beta1")
-			stored := definition.Status
-			g.Expect(server.Create(t.Context(), definition)).To(Succeed())
-			definition.Status = stored // a create stores no status
-			g.Expect(server.Status().Update(t.Context(), definition)).To(Succeed())
-			g.Expect(server.Create(t.Context(), definitionOf("mcpservers.fixpoint.dev", "v1beta1"))).To(Succeed())
-			logged := make(chan string, 100)
+			older, current := definitionOf("appservices.fixpoint.dev", "v1alpha1", "v1beta1"), definitionOf("mcpservers.fixpoint.dev", "v1beta1")
+			for _, definition := range []*apiextensionsv1.CustomResourceDefinition{older, current} {
+				stored := definition.Status
+				g.Expect(server.Create(t.Context(), definition)).To(Succeed())
+				definition.Status = stored // a create stores no status
+				g.Expect(server.Status().Update(t.Context(), definition)).To(Succeed())
+			}
+			var mu sync.Mutex
+			var logged []string
+			logs := func() []string {
+				mu.Lock()
+				defer mu.Unlock()
+				return slices.Clone(logged)
+			}
 			o := Options{
 				Controllers: c.controllers, WebhookAddress: "127.0.0.1:0", WebhookService: "webhook", PodNamespace: "fixpoint",
-				Logger: funcr.New(func(name, args string) { logged <- name + ": " + args }, funcr.Options{}),
+				Logger: funcr.New(func(name, args string) {
+					mu.Lock()
+					defer mu.Unlock()
+					logged = append(logged, name+": "+args)
+				}, funcr.Options{}),
 			}
 			if c.provided {
 				o.WebhookCertDir = t.TempDir()
@@ -193,6 +206,8 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 			}
 			w, err := o.newWebhook(cfg)
 			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(w.after).NotTo(BeNil())
+			w.after = func(time.Duration) <-chan time.Time { return time.After(0) }
 			g.Expect(w.ready(nil) == nil).To(Equal(c.provided))
 			g.Expect(w.isNeededByCaches()).To(BeFalse())
 			stop, err := w.start(t.Context())
@@ -200,7 +215,7 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 			stop = sync.OnceFunc(stop)
 			t.Cleanup(stop) // before the API server, which waits for the requests of the webhook
 
-			g.Eventually(logged).Should(Receive(And(HavePrefix("webhook: "), ContainSubstring("Serving the conversion webhook"))))
+			g.Eventually(logs).Should(ContainElement(And(HavePrefix("webhook: "), ContainSubstring("Serving the conversion webhook"))))
 			g.Eventually(func() error { return w.ready(nil) }).Should(Succeed())
 			g.Eventually(w.keeper.DefinitionChanged()).Should(Receive())
 			g.Eventually(w.isNeededByCaches).Should(Equal(c.needed))
@@ -213,23 +228,51 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 				g.Expect(server.sent(http.MethodGet, "/api/v1/namespaces/fixpoint/secrets")).To(BeEmpty())
 			} else {
 				g.Expect(read()).To(Succeed())
-				g.Eventually(func() []byte {
-					g.Expect(server.Get(t.Context(), client.ObjectKeyFromObject(definition), definition)).To(Succeed())
-					return definition.Spec.Conversion.Webhook.ClientConfig.CABundle
-				}).ShouldNot(BeEmpty(), "API servers trust the certificate")
+				for _, definition := range []*apiextensionsv1.CustomResourceDefinition{older, current} {
+					g.Eventually(func() []byte {
+						g.Expect(server.Get(t.Context(), client.ObjectKeyFromObject(definition), definition)).To(Succeed())
+						return definition.Spec.Conversion.Webhook.ClientConfig.CABundle
+					}).ShouldNot(BeEmpty(), "API servers trust the certificate")
+				}
+				g.Eventually(logs).Should(ContainElement(And(HavePrefix("webhook: "), ContainSubstring("Serving a certificate of the webhook"))))
+				g.Expect(w.isNeededByCaches()).To(Equal(c.needed), "all definitions have been read")
 				roots := x509.NewCertPool()
-				g.Expect(roots.AppendCertsFromPEM(definition.Spec.Conversion.Webhook.ClientConfig.CABundle)).To(BeTrue())
+				g.Expect(roots.AppendCertsFromPEM(older.Spec.Conversion.Webhook.ClientConfig.CABundle)).To(BeTrue())
 				transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "webhook.fixpoint.svc", MinVersion: tls.VersionTLS12}}
 				t.Cleanup(transport.CloseIdleConnections)
 				convert(g, &http.Client{Transport: transport}, w.address)
 			}
+			mgr := &recordingManager{cached: syncing{}}
+			g.Expect(addChecks(mgr, nil, w)).To(Succeed())
+			g.Expect(mgr.checks["readyz/caches"](httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)) == nil).
+				To(Equal(c.needed), "API servers send requests only to replicas that are ready")
 			for _, path := range []string{"appservices", "mcpservers", "securestorages"} {
 				g.Eventually(func() []*http.Request {
 					return server.sent(http.MethodGet, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
 				}).Should(ContainElement(HaveField("URL.RawQuery", ContainSubstring("metadata.name%3D"+path+".fixpoint.dev"))))
 			}
+
+			stop()
+			for _, request := range server.sent(http.MethodGet, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions") {
+				g.Eventually(request.Context().Err).Should(HaveOccurred(), "no watch goes on: %s", request.URL)
+			}
+			g.Consistently(logs, "20ms").ShouldNot(ContainElement(Or(ContainSubstring("Failed to serve"), ContainSubstring("Failed to watch"))), "its end is no failure")
 		})
 	}
+}
+
+func TestTheWebhookReportsThatItCannotServe(t *testing.T) {
+	g, dir := NewWithT(t), t.TempDir()
+	certificateIn(t, dir)
+	logged := make(chan string, 10)
+	logger := funcr.New(func(_, args string) { logged <- args }, funcr.Options{})
+	w, err := Options{WebhookAddress: "127.0.0.1:0", WebhookCertDir: dir, NoClusterRights: true, Logger: logger}.newWebhook(&rest.Config{Host: "127.0.0.1:1"})
+	g.Expect(err).NotTo(HaveOccurred())
+	w.server.TLSConfig.GetCertificate = nil
+	stop, err := w.start(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	defer stop()
+	g.Eventually(logged, time.Minute).Should(Receive(ContainSubstring("Failed to serve the webhook")))
 }
 
 // A certificate in files is renewed by replacing the files.

@@ -1,16 +1,22 @@
 package securestorage
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -166,6 +172,9 @@ func TestDecideFormerGrants(t *testing.T) {
 			}
 			g.Expect(verdict.Reason()).To(Equal(v1beta1.ReasonUpdating))
 			g.Expect(verdict.Message()).To(ContainSubstring("key vault former"))
+			if wait, ok := verdict.(phases.Verdict); ok {
+				g.Expect(wait.After()).To(BeNumerically("~", 5*time.Second, 500*time.Millisecond))
+			}
 		})
 	}
 }
@@ -430,4 +439,360 @@ func TestStatusKeepsLastKnownValues(t *testing.T) {
 	g.Expect(desiredStatus(s, phases.Summary{}).Status.AccountID).To(BeNil())
 	s.account.State = "Succeeded"
 	g.Expect(*desiredStatus(s, phases.Summary{}).Status.AccountID).To(Equal("new"))
+}
+
+// asStored is a desired status as the API server stores it.
+func asStored(g *WithT, s *scope, summary phases.Summary) v1beta1.SecureStorageStatus {
+	raw, err := json.Marshal(desiredStatus(s, summary).Status)
+	g.Expect(err).NotTo(HaveOccurred())
+	var stored v1beta1.SecureStorageStatus
+	g.Expect(json.Unmarshal(raw, &stored)).To(Succeed())
+	return stored
+}
+
+// The status has what was read, and the last known values of what was not.
+func TestStatusShowsWhatWasRead(t *testing.T) {
+	// byUser is no grant that is recorded.
+	const byUser = "/subscriptions/s/resourceGroups/g/providers/Microsoft.KeyVault/vaults/v/providers/Microsoft.Authorization/roleAssignments/1"
+	owned := map[string]string{cloud.OwnerTag: "uid"}
+	account := func(tags map[string]string, source string) *cloud.Account {
+		return &cloud.Account{
+			ID: "id", State: "Succeeded", PrincipalID: "p", Tags: tags, Endpoints: cloud.Endpoints{Blob: "blob", Web: "web"},
+			Encryption: cloud.Encryption{KeySource: source, CurrentKeyID: "uri", CurrentVersion: "1"},
+		}
+	}
+	before := v1beta1.SecureStorageStatus{AccountID: "old", PrincipalID: "old", GrantID: byUser, Endpoint: "old", Encryption: v1beta1.EncryptionCustomerKey, KeyURI: "old", KeyVersion: "old"}
+	policies := &cloud.Vault{ID: "vault", Policies: map[string][]string{"p": {"all"}}}
+	desired := []v1beta1.SecureStorageGrant{{VaultID: vaultLocation{"s", "g", "v"}.id(), PrincipalID: "p", AccessType: v1beta1.AccessPolicy}}
+	for name, c := range map[string]struct {
+		edit func(*scope)
+		want v1beta1.SecureStorageStatus
+	}{
+		"not read": {func(s *scope) { s.accountRead = false }, before},
+		"missing": {func(*scope) {}, v1beta1.SecureStorageStatus{AccountID: "old", PrincipalID: "old", GrantID: byUser, Grants: []v1beta1.SecureStorageGrant{
+			{VaultID: vaultLocation{"s", "g", "v"}.id(), AccessType: v1beta1.AccessRoleAssignment}}}},
+		"managed": {func(s *scope) { s.account = account(owned, cloud.CustomerManaged) }, v1beta1.SecureStorageStatus{
+			AccountID: "id", PrincipalID: "p", GrantID: byUser, Endpoint: "blob", Encryption: v1beta1.EncryptionCustomerKey, KeyURI: "uri", KeyVersion: "1"}},
+		"with the keys of Microsoft": {func(s *scope) { s.account = account(owned, cloud.PlatformKeys) }, v1beta1.SecureStorageStatus{
+			AccountID: "id", PrincipalID: "p", GrantID: byUser, Endpoint: "blob", Encryption: v1beta1.EncryptionPlatformKeys}},
+		"with a role of a user": {func(s *scope) { s.account, s.grant = account(owned, cloud.CustomerManaged), &cloud.Grant{ID: "grant"} }, v1beta1.SecureStorageStatus{
+			AccountID: "id", PrincipalID: "p", GrantID: "grant", Endpoint: "blob", Encryption: v1beta1.EncryptionCustomerKey, KeyURI: "uri", KeyVersion: "1"}},
+		"with a policy": {func(s *scope) {
+			byPolicy(&s.storage.Spec)
+			s.account, s.vault = account(owned, cloud.CustomerManaged), policies
+		}, v1beta1.SecureStorageStatus{
+			AccountID: "id", PrincipalID: "p", GrantID: "vault", Grants: desired, Endpoint: "blob", Encryption: v1beta1.EncryptionCustomerKey, KeyURI: "uri", KeyVersion: "1"}},
+		"without a policy": {func(s *scope) {
+			byPolicy(&s.storage.Spec)
+			s.account, s.vault = account(owned, cloud.CustomerManaged), &cloud.Vault{ID: "vault"}
+		}, v1beta1.SecureStorageStatus{
+			AccountID: "id", PrincipalID: "p", GrantID: byUser, Endpoint: "blob", Encryption: v1beta1.EncryptionCustomerKey, KeyURI: "uri", KeyVersion: "1"}},
+		"with a policy of which the vault was not read": {func(s *scope) {
+			byPolicy(&s.storage.Spec)
+			s.account, s.granted = account(owned, cloud.CustomerManaged), true
+		}, v1beta1.SecureStorageStatus{
+			AccountID: "id", PrincipalID: "p", GrantID: byUser, Grants: desired, Endpoint: "blob", Encryption: v1beta1.EncryptionCustomerKey, KeyURI: "uri", KeyVersion: "1"}},
+		"of another owner": {func(s *scope) { s.account = account(map[string]string{cloud.OwnerTag: "other"}, cloud.CustomerManaged) }, v1beta1.SecureStorageStatus{
+			AccountID: "old", PrincipalID: "old", GrantID: byUser}},
+		"observed": {func(s *scope) { observe(&s.storage.Spec); s.account = account(nil, cloud.CustomerManaged) }, v1beta1.SecureStorageStatus{
+			AccountID: "old", PrincipalID: "old", GrantID: byUser, Endpoint: "blob", Encryption: v1beta1.EncryptionCustomerKey, KeyURI: "uri", KeyVersion: "1"}},
+		"observed, and missing": {func(s *scope) { observe(&s.storage.Spec) }, v1beta1.SecureStorageStatus{AccountID: "old", PrincipalID: "old", GrantID: byUser}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, s := NewWithT(t), newScope()
+			s.storage.Annotations = map[string]string{v1beta1.AnnotationReconcileRequest: "now"}
+			s.storage.Status, s.accountRead = before, true
+			c.edit(s)
+			conditions := []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", ObservedGeneration: 7, LastTransitionTime: metav1.NewTime(noon.Local())}}
+			want := c.want
+			want.ObservedGeneration, want.Phase, want.Conditions, want.AccountName, want.LastHandledReconcileAt = 7, v1beta1.PhaseReady, conditions, accountName(s.storage), "now"
+			g.Expect(asStored(g, s, phases.Summary{ObservedGeneration: 7, Ready: true, Conditions: conditions})).To(Equal(want))
+			for i, grant := range desiredStatus(s, phases.Summary{}).Status.Grants {
+				g.Expect(grant.PrincipalID != nil).To(Equal(want.Grants[i].PrincipalID != ""), "the schema refuses an empty principal")
+			}
+		})
+	}
+}
+
+// The time of the phase that blocks, from which delays follow, is not that of Ready, which changes earlier.
+func TestWaitingSince(t *testing.T) {
+	at := func(kind string, status metav1.ConditionStatus, minutes int) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, LastTransitionTime: metav1.NewTime(noon.Add(time.Duration(minutes) * time.Minute).Local())}
+	}
+	g, s := NewWithT(t), newScope()
+	waiting := []metav1.Condition{
+		at(v1beta1.ConditionReady, metav1.ConditionFalse, 0), at(v1beta1.ConditionStorageAccountReady, metav1.ConditionTrue, 1),
+		at(v1beta1.ConditionIdentityReady, metav1.ConditionUnknown, 2), at(v1beta1.ConditionKeyAccessReady, metav1.ConditionFalse, 3), at(v1beta1.ConditionEncryptionReady, metav1.ConditionFalse, 4),
+	}
+	g.Expect(asStored(g, s, phases.Summary{Conditions: waiting}).WaitingSince).To(Equal(&waiting[3].LastTransitionTime))
+	g.Expect(asStored(g, s, phases.Summary{Conditions: waiting[:3]}).WaitingSince).To(BeNil())
+}
+
+// The phase of an account that is only observed follows from what was read.
+func TestPhaseOfObserved(t *testing.T) {
+	g, s := NewWithT(t), newScope(observe)
+	g.Expect(phaseOf(s, phases.Summary{})).To(Equal(v1beta1.PhaseProvisioning), "nothing is known")
+	s.accountRead = true
+	g.Expect(phaseOf(s, phases.Summary{})).To(Equal(v1beta1.PhasePending))
+	s.account = &cloud.Account{Encryption: cloud.Encryption{KeySource: cloud.PlatformKeys}}
+	g.Expect(phaseOf(s, phases.Summary{})).To(Equal(v1beta1.PhaseProvisioning))
+	s.account.Encryption.KeySource = cloud.CustomerManaged
+	g.Expect(phaseOf(s, phases.Summary{})).To(Equal(v1beta1.PhaseDegraded))
+	s = newScope()
+	s.accountRead, s.account = true, &cloud.Account{Tags: map[string]string{cloud.OwnerTag: "uid"}, Encryption: cloud.Encryption{KeySource: cloud.PlatformKeys}}
+	g.Expect(phaseOf(s, phases.Summary{})).To(Equal(v1beta1.PhaseProvisioning))
+	s.account = nil
+	g.Expect(phaseOf(s, phases.Summary{})).To(Equal(v1beta1.PhaseProvisioning))
+}
+
+// The time of the grant in Azure counts, and without one, that of the phase that has ended.
+func TestGrantedAt(t *testing.T) {
+	ready := func(status metav1.ConditionStatus) []metav1.Condition {
+		return []metav1.Condition{{Type: v1beta1.ConditionKeyAccessReady, Status: status, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))}}
+	}
+	for name, c := range map[string]struct {
+		grant      *cloud.Grant
+		conditions []metav1.Condition
+		want       time.Time
+	}{
+		"a role":                   {&cloud.Grant{CreatedOn: noon.Add(-time.Minute)}, ready(metav1.ConditionTrue), noon.Add(-time.Minute)},
+		"a role without a time":    {&cloud.Grant{}, ready(metav1.ConditionTrue), noon.Add(-time.Hour)},
+		"a policy":                 {nil, ready(metav1.ConditionTrue), noon.Add(-time.Hour)},
+		"a policy, being set":      {nil, ready(metav1.ConditionFalse), noon},
+		"a policy, and no status":  {nil, nil, noon},
+		"no time, and not decided": {&cloud.Grant{}, ready(metav1.ConditionUnknown), noon},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScope()
+			s.grant, s.storage.Status.Conditions = c.grant, c.conditions
+			NewWithT(t).Expect(s.grantedAt()).To(Equal(c.want))
+		})
+	}
+}
+
+// A grant propagates within the deadline, which passes after its last moment.
+func TestPropagationDeadline(t *testing.T) {
+	for name, c := range map[string]struct {
+		age, deadline time.Duration
+		want          string
+		after         time.Duration
+	}{
+		"a moment ago":            {age: 0, want: "wait: Propagating", after: 1500 * time.Millisecond},
+		"ten seconds ago":         {age: 10 * time.Second, want: "wait: Propagating", after: 5 * time.Second},
+		"at the default deadline": {age: 15 * time.Minute, want: "wait: Propagating", after: 30 * time.Second},
+		"past it":                 {age: 15*time.Minute + 1, want: "stalled: PropagationTimedOut", after: 5*time.Minute + 15*time.Second},
+		"a negative deadline":     {age: 15 * time.Minute, deadline: -1, want: "wait: Propagating", after: 30 * time.Second},
+		"a longer deadline":       {age: time.Hour, deadline: time.Hour, want: "wait: Propagating", after: 30 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, s := NewWithT(t), newScope(func(spec *v1beta1.SecureStorageSpec) { spec.PropagationDeadline.Duration = c.deadline })
+			s.grant = &cloud.Grant{CreatedOn: noon.Add(-c.age)}
+			verdict := s.decidePropagation()
+			g.Expect(outcome(verdict, nil)).To(Equal(c.want))
+			g.Expect(verdict.After()).To(BeNumerically("~", c.after, c.after/10))
+			if verdict.IsWait() {
+				g.Expect(verdict.Message()).To(Equal("waiting for the grant on key vault v to propagate in Azure, which takes up to ten minutes"))
+			}
+		})
+	}
+}
+
+// What Azure refuses is said with what to do.
+func TestMessagesOfErrorsNameTheRemedy(t *testing.T) {
+	for name, c := range map[string]struct {
+		failure  cloud.Error
+		deleting bool
+		want     string
+	}{
+		"throttled":             {cloud.Error{Kind: cloud.Throttled}, false, "throttled by Azure; retrying"},
+		"in progress":           {cloud.Error{Kind: cloud.InProgress, Message: "m"}, false, ": m; waiting for the operation in progress to finish"},
+		"not found":             {cloud.Error{Kind: cloud.NotFound, Message: "m"}, false, ": m; the resource was deleted or moved during the reconcile; retrying"},
+		"propagating":           {cloud.Error{Kind: cloud.Propagating, Message: "m"}, false, ": m; waiting for the change to propagate in Azure, which takes several minutes"},
+		"unreachable":           {cloud.Error{Kind: cloud.Unreachable, Message: "m"}, false, ": m; retrying"},
+		"no group":              {cloud.Error{Kind: cloud.GroupMissing, Message: "m"}, false, ": m; create resource group g in subscription s, or use a credential that has access to this subscription"},
+		"name taken":            {cloud.Error{Kind: cloud.NameTaken, Message: "m", Code: "Taken"}, false, "storage account name a is already taken in Azure, or reserved by a deleted account that can be restored (Taken); create a SecureStorage with another spec.accountName, or without one"},
+		"locked":                {cloud.Error{Kind: cloud.Locked, Message: "m"}, false, ": m; remove the lock"},
+		"locked, deleting":      {cloud.Error{Kind: cloud.Locked, Message: "m"}, true, ": m; remove the lock or policy, or set the annotation fixpoint.dev/abandon=true to delete the SecureStorage and leave its resources in Azure"},
+		"disallowed":            {cloud.Error{Kind: cloud.Disallowed, Message: "m"}, false, ": m; correct the spec, or change the Azure policy"},
+		"out of scope":          {cloud.Error{Kind: cloud.OutOfScope, Message: "m"}, false, ": m; set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator extend the flag --ambient-credentials of the manager"},
+		"denied for an account": {cloud.Error{Kind: cloud.Denied, Message: "m", Target: cloud.OnAccount}, false, ": m; assign the role Storage Account Contributor on resource group g to the identity of the credential"},
+		"denied for a vault":    {cloud.Error{Kind: cloud.Denied, Message: "m", Target: cloud.OnVault}, false, ": m; assign the role Key Vault Reader on key vault v to the identity of the credential (Key Vault Contributor if spec.access.type is AccessPolicy)"},
+		"denied for roles":      {cloud.Error{Kind: cloud.Denied, Message: "m", Target: cloud.OnRoles}, false, ": m; assign the role Role Based Access Control Administrator on key vault v to the identity of the credential"},
+		"no assertion":          {cloud.Error{Kind: cloud.NoAssertion, Message: "m"}, false, "m"},
+		"bad credentials":       {cloud.Error{Kind: cloud.BadCredentials, Message: "m"}, false, ": m; renew the credential, and check that it belongs to the tenant of the subscription"},
+		"invalid":               {cloud.Error{Kind: cloud.Invalid, Message: "m"}, false, ": m; correct the spec"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, s := NewWithT(t), newScope(named("a"))
+			if c.deleting {
+				deletedFor(s, 0)
+			}
+			verdict, err := s.classifyError(&c.failure)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(verdict.Message()).To(Equal(c.want))
+		})
+	}
+}
+
+// The encryption is as desired, differs, or is refused by Azure, which may be a matter of time.
+func TestEncrypts(t *testing.T) {
+	refused := fakecloud.Fault{Method: http.MethodPatch, Status: http.StatusBadRequest, Code: "KeyVaultAuthenticationFailure"}
+	noVault := fakecloud.Fault{Method: http.MethodGet, Resource: "/vaults/fixpoint-demo", Status: http.StatusNotFound, Code: "ResourceNotFound"}
+	vaultDown := fakecloud.Fault{Method: http.MethodGet, Resource: "/vaults/fixpoint-demo", Status: http.StatusServiceUnavailable, Code: "ServerTimeout"}
+	revokeDown := fakecloud.Fault{Method: http.MethodDelete, Status: http.StatusServiceUnavailable, Code: "ServerTimeout"}
+	late := func(s *scope) { s.grant.CreatedOn = s.clock.Now().Add(-time.Hour) }
+	for name, c := range map[string]struct {
+		isEncrypted bool
+		faults      []fakecloud.Fault
+		change      func(*scope)
+		want        string
+		// refused is the number of a request that the transport refuses, or 0.
+		refused int
+		// vaults are the key vaults with a grant afterwards.
+		vaults   []string
+		patches  int
+		requests int
+	}{
+		"encrypted":                         {isEncrypted: true, want: "done", vaults: []string{"fixpoint-demo"}, requests: 1},
+		"another key":                       {want: "done", vaults: []string{"fixpoint-demo"}, patches: 1, requests: 2},
+		"refused":                           {faults: []fakecloud.Fault{refused}, want: "wait: Propagating", vaults: []string{"fixpoint-demo"}, patches: 1, requests: 2},
+		"refused for long":                  {faults: []fakecloud.Fault{refused}, change: late, want: "stalled: PropagationTimedOut", vaults: []string{"fixpoint-demo"}, patches: 1, requests: 3},
+		"refused for long, after a read":    {faults: []fakecloud.Fault{refused}, change: func(s *scope) { late(s); s.vault = &cloud.Vault{} }, want: "stalled: PropagationTimedOut", vaults: []string{"fixpoint-demo"}, patches: 1, requests: 2},
+		"refused, since the vault is gone":  {faults: []fakecloud.Fault{refused, noVault}, change: late, want: "stalled: VaultMissing", vaults: []string{"fixpoint-demo"}, patches: 1, requests: 3},
+		"refused, and the vault is unknown": {faults: []fakecloud.Fault{refused, vaultDown}, change: late, want: "wait: CloudUnavailable", vaults: []string{"fixpoint-demo"}, patches: 1, requests: 3},
+		"refused, and then the transport":   {faults: []fakecloud.Fault{refused}, change: late, refused: 3, want: "error: reading the key vault: write refused: another replica holds the Lease", vaults: []string{"fixpoint-demo"}, patches: 1, requests: 2},
+		"refused, and nothing is revoked":   {faults: []fakecloud.Fault{refused, revokeDown}, want: "wait: CloudUnavailable", vaults: []string{"fixpoint-demo", "second"}, patches: 1, requests: 2},
+		"not permitted":                     {faults: []fakecloud.Fault{{Method: http.MethodPatch, Status: http.StatusForbidden, Code: "AuthorizationFailed"}}, want: "stalled: PermissionMissing", vaults: []string{"fixpoint-demo", "second"}, patches: 1, requests: 1},
+		"nothing is revoked":                {faults: []fakecloud.Fault{revokeDown}, want: "wait: CloudUnavailable", vaults: []string{"fixpoint-demo", "second"}, patches: 1, requests: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// given an account with a grant on a former key vault
+			f := newVaultsFixture(t, inVault("second"))
+			f.runUntilReady()
+			f.edit(inVault("fixpoint-demo"))
+			for len(f.grants()) < 2 {
+				f.reconcileTimes(1)
+			}
+			if !c.isEncrypted {
+				f.Expect(f.server.UsePlatformKeys(f.name())).To(Succeed())
+			} else {
+				f.clock.Step(time.Minute)
+				f.Expect(f.server.UseKey(f.name(), f.demo.Vault, f.demo.Key, "")).To(Succeed())
+			}
+			f.clock.Step(time.Minute)
+			s := f.connected()
+			f.Expect(observed(observeKeyAccess(t.Context(), s))).To(Equal("done"))
+			s.vault = nil
+			if c.change != nil {
+				c.change(s)
+			}
+			for _, fault := range c.faults {
+				f.server.Inject(fault)
+			}
+			patches, before := 0, f.calls
+			requests := 0
+			f.onRequest = func(r *http.Request) {
+				if r.Method == http.MethodPatch {
+					patches++
+				}
+			}
+			f.refuse = func(*http.Request) error {
+				if requests++; requests == c.refused {
+					return &lease.Error{Reason: lease.Lost}
+				}
+				return nil
+			}
+			// when
+			f.Expect(outcome(ensureEncryption(t.Context(), s))).To(Equal(c.want))
+			// then
+			f.Expect(patches).To(Equal(c.patches))
+			f.Expect(f.calls - before).To(Equal(c.requests))
+			f.clock.Step(time.Minute)
+			f.Expect(f.grants()).To(Equal(c.vaults))
+		})
+	}
+}
+
+// onceUnreadable is a reader whose first read fails.
+type onceUnreadable struct {
+	client.Reader
+	reads *int
+}
+
+// Get implements [client.Reader].
+func (o onceUnreadable) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if *o.reads++; *o.reads == 1 {
+		return errors.New("the API server does not respond")
+	}
+	return o.Reader.Get(ctx, key, into, options...)
+}
+
+// A reconcile connects, reads its credential and reads its account once.
+func TestConnectsOnce(t *testing.T) {
+	f := newFixture(t, fastCloud(), withSecret("own"))
+	reads := 0
+	f.process.access.secrets = onceUnreadable{f, &reads}
+	s := f.scope()
+	f.Expect(s.connectAndRead(t.Context())).To(MatchError(ContainSubstring("the API server does not respond")))
+	f.Expect(reads).To(Equal(1))
+	f.Expect(s.credential).To(BeNil())
+	f.Expect(s.accounts).To(BeNil())
+	f.Expect(s.connectAndRead(t.Context())).To(Succeed())
+	accounts, vaults, calls := s.accounts, s.vaults, f.calls
+	f.Expect(s.connectAndRead(t.Context())).To(Succeed())
+	f.Expect(s.accounts).To(BeIdenticalTo(accounts))
+	f.Expect(s.vaults).To(BeIdenticalTo(vaults))
+	f.Expect(reads).To(Equal(2))
+	f.Expect(f.calls).To(Equal(calls))
+	f.Expect(s.readCredential(t.Context())).To(Succeed())
+	f.Expect(reads).To(Equal(2))
+
+	withoutEndpoint := fakecloud.CloudAt("https://fake.test")
+	withoutEndpoint.Services = nil
+	f.start(cloud.New(cloud.Config{Cloud: withoutEndpoint, Transport: f, Clock: f.clock}))
+	f.Expect(f.scope().connect(t.Context())).To(MatchError(ContainSubstring("creating a client for subscription " + f.demo.Subscription)))
+}
+
+// The reads of the key vault are reserved once: by the connection, or as soon as the account exists.
+func TestReservesTheReadsOfAReconcile(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*v1beta1.SecureStorage)
+		left int
+	}{
+		"an account that may not exist": {edit: func(*v1beta1.SecureStorage) {}, left: 3},
+		"an account that exists": {edit: func(s *v1beta1.SecureStorage) {
+			s.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionStorageAccountReady, Status: metav1.ConditionTrue}}
+		}, left: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, fastCloud())
+			const atOnce = 8
+			f.start(cloud.New(cloud.Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: f, Clock: f.clock, Limits: cloud.Limits{ReadsPerSecond: 0.001, ReadsBurst: atOnce}}))
+			c.edit(f.storage)
+			s := f.connected()
+			f.Expect(s.reserveVaultReads()).To(Succeed())
+			f.Expect(s.accounts.ReserveReads("other", c.left)).To(Succeed())
+			f.Expect(s.accounts.ReserveReads("next", 1)).NotTo(Succeed())
+			// and where none are left, nothing is read
+			f.storage.Status.Conditions = nil
+			next, calls := f.scope(), f.calls
+			next.storage.Spec.AccountName = "next"
+			next.accounts, next.account = s.accounts, &cloud.Account{PrincipalID: "p"}
+			f.Expect(observed(observeKeyAccess(t.Context(), next))).To(Equal("wait: Throttled"))
+			f.Expect(f.calls).To(Equal(calls))
+		})
+	}
+}
+
+// A delay that Azure asks for is varied by a tenth, of at least ten milliseconds and at most a second.
+func TestDelayOfAzureIsVaried(t *testing.T) {
+	for asked, most := range map[time.Duration]time.Duration{0: 10 * time.Millisecond, time.Second: 100 * time.Millisecond, time.Hour: time.Second} {
+		longest := time.Duration(0)
+		for range 500 {
+			delay := atLeast(asked)
+			NewWithT(t).Expect(delay).To(And(BeNumerically(">=", asked), BeNumerically("<", asked+most)))
+			longest = max(longest, delay-asked)
+		}
+		NewWithT(t).Expect(longest).To(BeNumerically(">", most/2))
+	}
 }

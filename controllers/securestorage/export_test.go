@@ -3,6 +3,7 @@ package securestorage
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -10,12 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/internal/lease"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 func exporting(s *v1beta1.SecureStorageSpec) { s.Export = &v1beta1.SecureStorageExport{} }
@@ -332,6 +336,7 @@ func TestExportRecoversFromCrashAtAnyCall(t *testing.T) {
 	for after, side := range sides {
 		crashed := true
 		for at := 1; crashed; at++ {
+			crashed = false // a test that fails, or does not run with -failfast, is the last one
 			t.Run(fmt.Sprintf("%s call %d", side, at), func(t *testing.T) {
 				f := newFixture(t, fastCloud())
 				f.runUntilReady()
@@ -349,4 +354,103 @@ func TestExportRecoversFromCrashAtAnyCall(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A ConfigMap has no empty values, and of an account that is not known, the name alone.
+func TestExportedData(t *testing.T) {
+	g, s := NewWithT(t), newScope(exporting, named("a"))
+	g.Expect(s.exportedData()).To(Equal(map[string]string{"accountName": "a"}))
+	s.account = &cloud.Account{Endpoints: cloud.Endpoints{Blob: "blob"}}
+	g.Expect(s.exportedData()).To(Equal(map[string]string{"accountName": "a", "blobEndpoint": "blob"}))
+	desired := s.desiredExport()
+	g.Expect(desired.Labels).To(Equal(map[string]string{"app.kubernetes.io/name": "invoices", "app.kubernetes.io/managed-by": "fixpoint"}))
+	g.Expect([]string{*desired.Namespace, *desired.Name}).To(Equal([]string{"billing", "invoices"}))
+	notExporting(&s.storage.Spec)
+	g.Expect(s.desiredExport()).To(BeNil())
+}
+
+// The Secret is desired before the keys are known, so that it is not deleted.
+func TestDesiredKeys(t *testing.T) {
+	for name, c := range map[string]struct {
+		edits []func(*v1beta1.SecureStorageSpec)
+		keys  *cloud.AccountKeys
+		want  map[string][]byte
+		none  bool
+	}{
+		"not exported":        {edits: []func(*v1beta1.SecureStorageSpec){exporting}, keys: &cloud.AccountKeys{Key1: "1"}, none: true},
+		"of an observed one":  {edits: []func(*v1beta1.SecureStorageSpec){exportingKeys, observe}, none: true},
+		"not read yet":        {edits: []func(*v1beta1.SecureStorageSpec){exportingKeys}},
+		"not known in a plan": {edits: []func(*v1beta1.SecureStorageSpec){exportingKeys}, keys: &cloud.AccountKeys{}, want: map[string][]byte{"accountName": []byte("a")}},
+		"known": {edits: []func(*v1beta1.SecureStorageSpec){exportingKeys}, keys: &cloud.AccountKeys{Key1: "1", Key2: "2"}, want: map[string][]byte{
+			"accountName": []byte("a"), "key1": []byte("1"), "key2": []byte("2"),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, s := NewWithT(t), newScope(append(c.edits, named("a"))...)
+			s.keys = c.keys
+			desired := s.desiredKeys()
+			if c.none {
+				g.Expect(desired).To(BeNil())
+				return
+			}
+			g.Expect(desired.Data).To(Equal(c.want))
+			g.Expect(*desired.Type).To(BeEquivalentTo(v1beta1.SecretTypeAccountKeys))
+			g.Expect(desired.Labels).To(HaveKeyWithValue("app.kubernetes.io/name", "invoices"))
+		})
+	}
+}
+
+// The keys are listed once in a reconcile, and a failure to do so stops it.
+func TestReadsKeysOnce(t *testing.T) {
+	f := newFixture(t, fastCloud(), exportingKeys)
+	f.runUntilReady()
+	s, listed := f.connected(), f.listsOfKeys()
+	for range 2 {
+		f.Expect(outcome(s.readKeys(t.Context(), nil))).To(Equal("done"))
+	}
+	f.Expect(f.listsOfKeys() - listed).To(Equal(1))
+	f.Expect(map[string]string{"accountName": f.name(), "key1": s.keys.Key1, "key2": s.keys.Key2}).To(Equal(f.wantKeys()))
+	f.refuse = func(*http.Request) error { return &lease.Error{Reason: lease.Lost} }
+	f.Expect(outcome(f.connectedBefore().readKeys(t.Context(), nil))).To(ContainSubstring("error: listing the keys"))
+}
+
+// connectedBefore has clients, and has read nothing.
+func (f *fixture) connectedBefore() *scope {
+	f.t.Helper()
+	s := f.scope()
+	f.Expect(s.connect(f.t.Context())).To(Succeed())
+	return s
+}
+
+// A plan asks nothing about keys that are not exported and never were.
+func TestPlanSkipsKeysThatAreNotExported(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit   func(*v1beta1.SecureStorageSpec)
+		before []metav1.Condition
+		plans  bool
+		asked  bool
+	}{
+		"a plan":                     {edit: exporting, plans: true},
+		"a plan, exported":           {edit: exportingKeys, plans: true, asked: true},
+		"a plan, exported before":    {edit: exporting, before: []metav1.Condition{{Type: v1beta1.ConditionAccountKeysReady}}, plans: true, asked: true},
+		"a plan, another condition":  {edit: exporting, before: []metav1.Condition{{Type: v1beta1.ConditionExportReady}}, plans: true},
+		"a reconcile deletes a copy": {edit: exporting, asked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, s, asked := NewWithT(t), newScope(c.edit), false
+			s.access = &cloudAccess{plans: c.plans}
+			question := inPlan(func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {
+				asked = true
+				return phases.Stalled("x", "x"), nil
+			})
+			next, err := question(t.Context(), phases.Reconcile[*scope]{Scope: s, Before: c.before})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(asked).To(Equal(c.asked))
+			if !c.asked {
+				g.Expect(next).To(Equal(phases.NotConfigured()))
+			}
+		})
+	}
+	_, err := accountKeys.Declare(runtime.NewScheme())
+	NewWithT(t).Expect(err).To(HaveOccurred(), "the scheme has no Secrets")
 }

@@ -72,6 +72,8 @@ type fixture struct {
 	// transport sends the requests: this fixture, or the first one of a fleet. onRequest is called for each request.
 	transport *fixture
 	onRequest func(*http.Request)
+	// refuse is called for each request before it is sent; an error is what the transport returns.
+	refuse func(*http.Request) error
 	// unprotected are writes to the account while the Secret that its deletion needs was not protected.
 	unprotected []string
 	// unrecorded are grants that were requested before status.grants recorded them.
@@ -313,6 +315,11 @@ func (f *fixture) Do(request *http.Request) (*http.Response, error) {
 	f.step(false)
 	if f.onRequest != nil {
 		f.onRequest(request)
+	}
+	if f.refuse != nil {
+		if err := f.refuse(request); err != nil {
+			return nil, err
+		}
 	}
 	isGrant := f.checkGrantIsRecorded(request)
 	f.checkSecretIsProtected(request)

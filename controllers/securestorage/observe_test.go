@@ -2,15 +2,19 @@ package securestorage
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 func observe(s *v1beta1.SecureStorageSpec) { s.ManagementPolicy = v1beta1.ManagementObserve }
@@ -426,4 +430,162 @@ func TestRetainDoesNotDependOnCloud(t *testing.T) {
 			f.Expect(f.eventsWith("Retained", f.name(), "its tag "+cloud.OwnerTag+" may remain")).To(Equal(1))
 		})
 	}
+}
+
+// What differs is said with the message, unless the engine reports it as drift.
+func TestDifferencesAreNamed(t *testing.T) {
+	ready := func(status metav1.ConditionStatus, generation int64) []metav1.Condition {
+		return []metav1.Condition{{Type: v1beta1.ConditionEncryptionReady, Status: status, ObservedGeneration: generation}}
+	}
+	drifts := []ssa.Drift{{Path: "sku.name", Desired: "Standard_GRS", Actual: "Standard_LRS"}, {Path: "tags.team", Desired: "billing"}, {Path: "tags.old", Actual: "yes"}}
+	const with = "update (sku.name is Standard_LRS, desired Standard_GRS; tags.team is not set, desired billing; tags.old is yes, desired not set)"
+	for name, c := range map[string]struct {
+		edit       func(*v1beta1.SecureStorageSpec)
+		conditions []metav1.Condition
+		want       string
+	}{
+		"not decided":              {want: with},
+		"ready":                    {conditions: ready(metav1.ConditionTrue, 1), want: "update"},
+		"ready for another spec":   {conditions: ready(metav1.ConditionTrue, 2), want: with},
+		"not ready":                {conditions: ready(metav1.ConditionFalse, 1), want: with},
+		"ready, and only observed": {edit: observe, conditions: ready(metav1.ConditionTrue, 1), want: with},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScope()
+			if c.edit != nil {
+				c.edit(&s.storage.Spec)
+			}
+			s.storage.Status.Conditions = c.conditions
+			NewWithT(t).Expect(s.withFields("update", v1beta1.ConditionEncryptionReady, drifts)).To(Equal(c.want))
+		})
+	}
+}
+
+func TestObservedMessageNamesTheOwner(t *testing.T) {
+	const message = "storage account a is observed; spec.managementPolicy is Observe, so nothing is changed in Azure"
+	for name, c := range map[string]struct {
+		tags map[string]string
+		want string
+	}{
+		"none":    {nil, message},
+		"another": {map[string]string{cloud.OwnerTag: "other"}, message + `; it is managed by another SecureStorage, with the UID "other" (tag fixpoint.dev-owner)`},
+		"itself":  {map[string]string{cloud.OwnerTag: "uid"}, message + "; the tag fixpoint.dev-owner and the grants of this SecureStorage are kept"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScope(observe)
+			s.account = &cloud.Account{Name: "a", Tags: c.tags}
+			NewWithT(t).Expect(s.observedMessage()).To(Equal(c.want))
+		})
+	}
+}
+
+// The report of drifts stays until all are known again.
+func TestReportedDrifts(t *testing.T) {
+	old := []v1beta1.Drift{{Field: "location", Desired: "westeurope", Found: "eastus"}}
+	child := phases.Summary{Drifts: []phases.ObservedDrift{{Drift: ssa.Drift{Path: "data.x"}, Child: "ConfigMap invoices"}}}
+	for name, c := range map[string]struct {
+		edit    func(*scope)
+		summary phases.Summary
+		want    []string
+	}{
+		"managed":         {edit: func(s *scope) { manage(&s.storage.Spec) }},
+		"deleting":        {summary: phases.Summary{Deleting: true}},
+		"not known":       {edit: func(s *scope) { s.driftsKnown = false }, want: []string{"  location: westeurope, found eastus"}},
+		"known":           {want: []string{"StorageAccount a sku.name: Standard_GRS, found Standard_LRS"}},
+		"of the account":  {summary: child, want: []string{"StorageAccount a sku.name: Standard_GRS, found Standard_LRS"}},
+		"none, and known": {edit: func(s *scope) { s.drifts = nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScope(observe, named("a"))
+			s.storage.Status.Drifts = old
+			s.drifts, s.driftsKnown = []ssa.Drift{{Path: "sku.name", Desired: "Standard_GRS", Actual: "Standard_LRS"}}, true
+			if c.edit != nil {
+				c.edit(s)
+			}
+			var found []string
+			for _, drift := range s.reportedDrifts(c.summary) {
+				found = append(found, fmt.Sprintf("%s %s %s: %s, found %s", drift.Kind, drift.Name, drift.Field, drift.Desired, drift.Found))
+			}
+			NewWithT(t).Expect(found).To(Equal(c.want))
+		})
+	}
+}
+
+// An observation reports all differences once, or why they are not known, and reads what a reconcile reads, once.
+func TestObservesOncePerReconcile(t *testing.T) {
+	get := func(resource string, status int, code string) *fakecloud.Fault {
+		return &fakecloud.Fault{Method: http.MethodGet, Resource: resource, Status: status, Code: code}
+	}
+	differs := tagged(map[string]string{"team": "storage"})
+	before := []v1beta1.Drift{{Kind: "StorageAccount", Name: "coveted", Field: "location", Desired: "westeurope", Found: "eastus"}}
+	for name, c := range map[string]struct {
+		edit   func(*v1beta1.SecureStorageSpec)
+		change func(*fixture) error
+		fault  *fakecloud.Fault
+		want   string
+		drifts []string
+		calls  int
+	}{
+		"matches":                           {want: v1beta1.ReasonReady, calls: 3},
+		"differs":                           {edit: differs, want: v1beta1.ReasonDiffers, drifts: []string{"tags.team: storage, found "}, calls: 3},
+		"differs, and the key is disabled":  {edit: differs, change: func(f *fixture) error { return f.server.EnableKey(f.demo.Vault, f.demo.Key, "", false) }, want: v1beta1.ReasonDiffers, drifts: []string{"tags.team: storage, found "}, calls: 3},
+		"the key is disabled":               {change: func(f *fixture) error { return f.server.EnableKey(f.demo.Vault, f.demo.Key, "", false) }, want: v1beta1.ReasonKeyDisabled, calls: 3},
+		"the account is gone":               {change: func(f *fixture) error { return f.server.DeleteAccount("coveted") }, want: v1beta1.ReasonAccountMissing, calls: 1},
+		"the account cannot be read":        {fault: get("/storageaccounts/", http.StatusServiceUnavailable, "ServerTimeout"), want: v1beta1.ReasonCloudUnavailable, drifts: []string{"location: westeurope, found eastus"}, calls: 1},
+		"the grant cannot be read":          {fault: get("/roleassignments", http.StatusServiceUnavailable, "ServerTimeout"), want: v1beta1.ReasonCloudUnavailable, drifts: []string{"location: westeurope, found eastus"}, calls: 2},
+		"differs, and is not known further": {edit: differs, fault: get("/roleassignments", http.StatusServiceUnavailable, "ServerTimeout"), want: v1beta1.ReasonCloudUnavailable, drifts: []string{"location: westeurope, found eastus"}, calls: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			edits := []func(*v1beta1.SecureStorageSpec){observe}
+			if c.edit != nil {
+				edits = append(edits, c.edit)
+			}
+			f := releasedFixture(t, "role", edits...)
+			if c.change != nil {
+				f.Expect(c.change(f)).To(Succeed())
+			}
+			f.clock.Step(time.Minute) // until Azure shows the change everywhere
+			f.storage.Status.Drifts = before
+			f.reconcile()
+			f.storage.Status.Drifts = before
+			if c.fault != nil {
+				f.server.Inject(*c.fault)
+			}
+			f.restart()
+			calls := f.calls
+			f.reconcile()
+			f.Expect(f.ready().Reason).To(Equal(c.want))
+			if len(c.drifts) == 0 {
+				f.Expect(f.storage.Status.Drifts).To(BeEmpty())
+			} else {
+				f.Expect(driftedFields(f.storage)).To(Equal(c.drifts))
+			}
+			f.Expect(f.calls - calls).To(Equal(c.calls))
+		})
+	}
+}
+
+// An error of an observation is not lost, and nothing is reported beside it.
+func TestObservationReportsErrors(t *testing.T) {
+	for name, edit := range map[string]func(*v1beta1.SecureStorageSpec){"matches": func(*v1beta1.SecureStorageSpec) {}, "differs": tagged(map[string]string{"team": "storage"})} {
+		t.Run(name, func(t *testing.T) {
+			f := releasedFixture(t, "role", observe, edit)
+			f.clock.Step(time.Minute)
+			for at := 1; at <= 3; at++ {
+				f.Expect(expectRefusalIsAnError(f, at)).To(BeTrue())
+				f.Expect(f.condition(v1beta1.ConditionStalled)).To(BeNil())
+			}
+		})
+	}
+}
+
+// An account that was managed keeps its grants in the status, as they are now.
+func TestObservationShowsTheGrantOfAManagedAccount(t *testing.T) {
+	f := readyFixture(t)
+	f.edit(observe)
+	grant := f.storage.Status.GrantID
+	f.Expect(grant).NotTo(BeEmpty())
+	f.storage.Status.GrantID = ""
+	f.runUntilReady()
+	f.Expect(f.storage.Status.GrantID).To(Equal(grant))
 }

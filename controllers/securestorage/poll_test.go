@@ -1,6 +1,8 @@
 package securestorage
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -10,9 +12,13 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 const fleetPoll = 5 * time.Minute
@@ -266,5 +272,146 @@ func TestRecoversFromCrashWhileCorrectingDrift(t *testing.T) {
 				f.Expect(f.created()).To(Equal(1))
 			})
 		}
+	}
+}
+
+// settled is a scope of an object at rest, after a reconcile that has read everything, with the status that it desires.
+func settled(t *testing.T, edits ...func(*v1beta1.SecureStorageSpec)) (*fixture, *scope, phases.Summary) {
+	t.Helper()
+	f := newFixture(t, fastCloud(), edits...)
+	f.runUntilReady()
+	f.clock.Step(2 * f.storage.Spec.PollInterval.Duration)
+	f.process.access.cloud.Forget(string(f.storage.UID))
+	s := f.connected()
+	f.Expect(observed(observeKeyAccess(t.Context(), s))).To(Equal("done"))
+	exported, err := s.cachedExport(t.Context())
+	f.Expect(err).NotTo(HaveOccurred())
+	s.exported = exported
+	return f, s, phases.Summary{Ready: true, ObservedGeneration: s.storage.Generation, Conditions: s.storage.Status.Conditions}
+}
+
+// isRemembered says whether the next poll finds that nothing changed.
+func (f *fixture) isRemembered() bool {
+	s := f.scope()
+	return s.isUnchanged(f.t.Context(), s.currentPoll())
+}
+
+// Only a reconcile that found nothing to do is remembered. Any other one makes the next poll read the account itself.
+func TestRemembersWhatFoundNothingToDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit    func(*phases.Summary)
+		status  func(*fixpointac.SecureStorageStatusApplyConfiguration)
+		settled bool
+	}{
+		"at rest":             {settled: true},
+		"not ready":           {edit: func(s *phases.Summary) { s.Ready = false }},
+		"deleting":            {edit: func(s *phases.Summary) { s.Deleting = true }},
+		"suspended":           {edit: func(s *phases.Summary) { s.Suspended = true }},
+		"the status changes":  {status: func(s *fixpointac.SecureStorageStatusApplyConfiguration) { s.WithKeyVersion("next") }},
+		"the status is first": {status: func(s *fixpointac.SecureStorageStatusApplyConfiguration) { s.WithGrantID("first") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, was := range []bool{false, true} {
+				f, s, summary := settled(t)
+				if was {
+					s.rememberIfSettled(summary, desiredStatus(s, summary))
+					f.Expect(f.isRemembered()).To(BeTrue())
+				}
+				desired := desiredStatus(s, summary)
+				if c.status != nil {
+					c.status(desired.Status)
+				}
+				if c.edit != nil {
+					c.edit(&summary)
+				}
+				s.rememberIfSettled(summary, desired)
+				f.Expect(f.isRemembered()).To(Equal(c.settled))
+			}
+		})
+	}
+}
+
+// What was exported is compared in the cache. What cannot be compared counts as changed.
+func TestComparesExportedObjects(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit      func(*v1beta1.SecureStorageSpec)
+		cache     func(*fixture) client.Reader
+		unchanged bool
+	}{
+		"both":                             {exportingKeys, func(f *fixture) client.Reader { return f }, true},
+		"a ConfigMap, and not the Secret":  {exporting, func(f *fixture) client.Reader { return unreadableOf{f, is[*corev1.Secret]} }, true},
+		"nothing":                          {notExporting, func(*fixture) client.Reader { return unreadable{} }, true},
+		"the ConfigMap cannot be read":     {exportingKeys, func(f *fixture) client.Reader { return unreadableOf{f, is[*corev1.ConfigMap]} }, false},
+		"the Secret cannot be read":        {exportingKeys, func(f *fixture) client.Reader { return unreadableOf{f, is[*corev1.Secret]} }, false},
+		"the ConfigMap is another version": {exporting, func(f *fixture) client.Reader { return otherVersionOf{f, is[*corev1.ConfigMap]} }, false},
+		"the Secret is another version":    {exportingKeys, func(f *fixture) client.Reader { return otherVersionOf{f, is[*corev1.Secret]} }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, s, summary := settled(t, c.edit)
+			s.rememberIfSettled(summary, desiredStatus(s, summary))
+			f.process.access.cache = c.cache(f)
+			f.Expect(f.isRemembered()).To(Equal(c.unchanged))
+		})
+	}
+	t.Run("the credential cannot be read", func(t *testing.T) {
+		f, s, summary := settled(t, withSecret("own"))
+		s.rememberIfSettled(summary, desiredStatus(s, summary))
+		f.Expect(f.isRemembered()).To(BeTrue())
+		f.process.access.secrets = unreadable{}
+		f.Expect(f.isRemembered()).To(BeFalse())
+	})
+	t.Run("they do not exist", func(t *testing.T) {
+		f := newFixture(t, fastCloud(), exportingKeys)
+		exported, err := f.scope().cachedExport(t.Context())
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(exported).To(Equal(exportedVersions{}))
+	})
+}
+
+// unreadableOf and otherVersionOf are readers for which this holds of some objects.
+type unreadableOf struct {
+	client.Reader
+	these func(any) bool
+}
+
+// Get implements [client.Reader].
+func (u unreadableOf) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	err := u.Reader.Get(ctx, key, into, options...)
+	if u.these(into) {
+		return errors.New("the cache is not synced") // what it has may be old
+	}
+	return err
+}
+
+type otherVersionOf struct {
+	client.Reader
+	these func(any) bool
+}
+
+// Get implements [client.Reader].
+func (o otherVersionOf) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	err := o.Reader.Get(ctx, key, into, options...)
+	if o.these(into) {
+		into.SetResourceVersion("other")
+	}
+	return err
+}
+
+// The accounts of a resource group are polled together, whatever the case of its name, and begin in the past.
+func TestPollsOfAGroupBeginTogether(t *testing.T) {
+	g := NewWithT(t)
+	poll := func(subscription, group string) cloud.Poll {
+		s := newScope(func(spec *v1beta1.SecureStorageSpec) {
+			spec.Provider.SubscriptionID, spec.Provider.ResourceGroup, spec.PollInterval.Duration = subscription, group, time.Hour
+		})
+		return s.currentPoll()
+	}
+	g.Expect(poll("s", "g")).To(Equal(poll("S", "G")))
+	g.Expect(poll("s", "g").Began).NotTo(Equal(poll("s", "h").Began))
+	g.Expect(poll("s", "g").Began).NotTo(Equal(poll("t", "g").Began))
+	for _, group := range []string{"a", "b", "c", "d"} {
+		found := poll("s", group)
+		g.Expect(found.Interval).To(Equal(time.Hour))
+		g.Expect(found.Began).To(And(BeTemporally("<=", noon), BeTemporally(">", noon.Add(-time.Hour))))
 	}
 }

@@ -77,6 +77,17 @@ func TestPostponesRoutineReconciles(t *testing.T) {
 		f.clock.Step(2 * f.storage.Spec.PollInterval.Duration)
 		f.Expect(postpone()).To(BeZero())
 	})
+	t.Run("request limit of another subscription used up", func(t *testing.T) {
+		f, postpone := newReady(t)
+		f.process.access.cloud.Forget(string(f.storage.UID))
+		credential, err := f.process.access.credential(t.Context(), f.storage)
+		f.Expect(err).NotTo(HaveOccurred())
+		client, err := f.process.access.cloud.Client(otherSubscription, credential)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(client.ReserveReads("other", 200)).To(Succeed())
+		f.Expect(client.ReserveReads("next", 100)).NotTo(Succeed())
+		f.Expect(postpone()).To(BeZero())
+	})
 	t.Run("request limit used up", func(t *testing.T) {
 		f, postpone := newReady(t)
 		f.process.access.cloud.Forget(string(f.storage.UID))

@@ -3,6 +3,7 @@ package securestorage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -13,8 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 func withSecret(name string) func(*v1beta1.SecureStorageSpec) {
@@ -260,4 +263,246 @@ func TestProtectedSecretThatNoStorageNamesIsEnqueued(t *testing.T) {
 	g.Expect(storagesWith(reader)(t.Context(), secret)).To(BeEmpty())
 	secret.Finalizers = []string{SecretFinalizer}
 	g.Expect(storagesWith(reader)(t.Context(), secret)).To(HaveLen(1))
+}
+
+// counted counts the writes of finalizers, which fail with an error.
+type counted struct {
+	secretsOf
+	err    error
+	writes *int
+}
+
+// EnsureFinalizer implements [finalizers].
+func (c counted) EnsureFinalizer(ctx context.Context, live client.Object, finalizer string) (client.Object, error) {
+	if *c.writes++; c.err != nil {
+		return nil, c.err
+	}
+	return c.secretsOf.EnsureFinalizer(ctx, live, finalizer)
+}
+
+// RemoveFinalizer implements [finalizers].
+func (c counted) RemoveFinalizer(ctx context.Context, live client.Object, finalizer string) error {
+	if *c.writes++; c.err != nil {
+		return c.err
+	}
+	return c.secretsOf.RemoveFinalizer(ctx, live, finalizer)
+}
+
+// protectionCase is a Secret, and what is known about it.
+type protectionCase struct {
+	secret *corev1.Secret
+	// cached and live are the SecureStorages in the cache and in the API server.
+	cached, live []client.Object
+	others       []client.Object
+	readErr      error
+	writeErr     error
+
+	want []string
+	err  string
+	// asked is how often the API server is asked who needs Secrets, reads is how often for a Secret, and writes how often
+	// it changes one.
+	asked, reads, writes int
+}
+
+func (c protectionCase) run(t *testing.T, do func(p *secretProtection) error) {
+	t.Helper()
+	g := NewWithT(t)
+	asked, reads, writes := 0, 0, 0
+	server := fake.NewClientBuilder().WithScheme(testScheme()).WithObjects(c.live...).WithObjects(c.others...)
+	cache := fake.NewClientBuilder().WithScheme(testScheme()).WithObjects(c.cached...).WithObjects(c.others...)
+	if c.secret != nil {
+		server, cache = server.WithObjects(c.secret.DeepCopy()), cache.WithObjects(c.secret.DeepCopy())
+	}
+	api := server.Build()
+	uncached := interceptor.NewClient(api, interceptor.Funcs{Get: func(ctx context.Context, with client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+		if reads++; c.readErr != nil {
+			return c.readErr
+		}
+		return with.Get(ctx, key, into, options...)
+	}, List: func(ctx context.Context, with client.WithWatch, into client.ObjectList, options ...client.ListOption) error {
+		asked++
+		return with.List(ctx, into, options...)
+	}})
+	err := do(&secretProtection{cached: cache.Build(), uncached: uncached, finalizers: counted{secretsOf{api}, c.writeErr, &writes}})
+	if c.err == "" {
+		g.Expect(err).NotTo(HaveOccurred())
+	} else {
+		g.Expect(err).To(MatchError(c.err))
+	}
+	g.Expect([]int{asked, reads, writes}).To(Equal([]int{c.asked, c.reads, c.writes}))
+	if c.secret != nil {
+		var found corev1.Secret
+		g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(c.secret), &found)).To(Succeed())
+		g.Expect(found.Finalizers).To(Equal(c.want))
+	}
+}
+
+func secretNamed(name string, finalizers ...string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "billing", Name: name, Finalizers: finalizers}}
+}
+
+func deletingSecret(name string) *corev1.Secret {
+	secret := secretNamed(name, "example.com/other")
+	secret.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	return secret
+}
+
+func TestProtect(t *testing.T) {
+	needs := storageNamed("invoices", withSecret("azure"))
+	failure := errors.New("the API server does not respond")
+	for name, c := range map[string]struct {
+		storage *v1beta1.SecureStorage
+		protectionCase
+	}{
+		"not protected":        {needs, protectionCase{secret: secretNamed("azure"), want: []string{SecretFinalizer}, reads: 1, writes: 1}},
+		"protected":            {needs, protectionCase{secret: secretNamed("azure", SecretFinalizer), want: []string{SecretFinalizer}, reads: 1}},
+		"not needed":           {storageNamed("invoices", withIdentity), protectionCase{secret: secretNamed("azure")}},
+		"missing":              {needs, protectionCase{err: "Secret azure (spec.provider.credentialsSecretRef) does not exist; create it", reads: 1}},
+		"being deleted":        {needs, protectionCase{secret: deletingSecret("azure"), want: []string{"example.com/other"}, err: "Secret azure (spec.provider.credentialsSecretRef) is being deleted; create it again when it is gone, or name another Secret", reads: 1}},
+		"it cannot be read":    {needs, protectionCase{secret: secretNamed("azure"), readErr: failure, err: "protecting Secret azure: the API server does not respond", reads: 1}},
+		"it cannot be changed": {needs, protectionCase{secret: secretNamed("azure"), writeErr: failure, err: "protecting Secret azure: the API server does not respond", reads: 1, writes: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.run(t, func(p *secretProtection) error { return p.protect(t.Context(), c.storage) })
+		})
+	}
+	var none *secretProtection
+	NewWithT(t).Expect(none.protect(t.Context(), needs)).To(Succeed(), "a plan writes nothing")
+}
+
+// The cache may be behind: before a Secret is released, the API server is asked who needs it.
+func TestRelease(t *testing.T) {
+	needs := []client.Object{storageNamed("invoices", withSecret("azure"))}
+	failure := errors.New("the API server does not respond")
+	protected := []string{"example.com/other", SecretFinalizer}
+	for name, c := range map[string]protectionCase{
+		"needed by none":       {secret: secretNamed("azure", protected...), want: []string{"example.com/other"}, reads: 1, writes: 1, asked: 1},
+		"needed":               {secret: secretNamed("azure", protected...), live: needs, want: protected, asked: 1},
+		"another is needed":    {secret: secretNamed("gcp", protected...), live: needs, want: []string{"example.com/other"}, reads: 1, writes: 1, asked: 1},
+		"it cannot be read":    {secret: secretNamed("azure", protected...), readErr: failure, want: protected, err: "releasing Secret billing/azure: the API server does not respond", reads: 1, asked: 1},
+		"it cannot be changed": {secret: secretNamed("azure", protected...), writeErr: failure, want: protected, err: "releasing Secret billing/azure: the API server does not respond", reads: 1, writes: 1, asked: 1},
+		"it is gone":           {reads: 1, asked: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := client.ObjectKey{Namespace: "billing", Name: "azure"}
+			if c.secret != nil {
+				key = client.ObjectKeyFromObject(c.secret)
+			}
+			c.run(t, func(p *secretProtection) error { return p.release(t.Context(), key) })
+		})
+	}
+	t.Run("it is not known who needs it", func(t *testing.T) {
+		g := NewWithT(t)
+		api := fake.NewClientBuilder().WithScheme(testScheme()).WithObjects(secretNamed("azure", SecretFinalizer)).Build()
+		broken := interceptor.NewClient(api, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return failure }})
+		writes := 0
+		p := &secretProtection{cached: api, uncached: broken, finalizers: counted{secretsOf{api}, nil, &writes}}
+		g.Expect(p.release(t.Context(), client.ObjectKey{Namespace: "billing", Name: "azure"})).To(MatchError(ContainSubstring("listing the SecureStorages of namespace billing, whose Secrets are kept")))
+		g.Expect(writes).To(BeZero())
+		// and nothing is locked afterwards
+		p.uncached = api
+		g.Expect(p.release(t.Context(), client.ObjectKey{Namespace: "billing", Name: "azure"})).To(Succeed())
+		g.Expect(writes).To(Equal(1))
+	})
+}
+
+// What is as it should be needs no request, and what has changed meanwhile is no error.
+func TestUpdateReadsWhatItChanges(t *testing.T) {
+	needs := []client.Object{storageNamed("invoices", withSecret("azure"))}
+	unrecorded := storageNamed("invoices", withSecret("azure"))
+	unrecorded.Status = v1beta1.SecureStorageStatus{}
+	others := []client.Object{secretNamed("a"), secretNamed("b"), secretNamed("c")}
+	stale := &ssa.Error{Reason: ssa.ReasonStale, Transient: true}
+	failure := errors.New("the API server does not respond")
+	for name, c := range map[string]protectionCase{
+		"nothing is needed":      {secret: secretNamed("azure"), others: others},
+		"it is protected":        {secret: secretNamed("azure", SecretFinalizer), cached: needs, live: needs, others: others, want: []string{SecretFinalizer}},
+		"it is not protected":    {secret: secretNamed("azure"), cached: needs, live: needs, others: others, want: []string{SecretFinalizer}, reads: 1, writes: 1},
+		"nothing in Azure":       {secret: secretNamed("azure"), cached: []client.Object{unrecorded}, live: []client.Object{unrecorded}, others: others},
+		"it is being deleted":    {secret: deletingSecret("azure"), cached: needs, live: needs, others: others, want: []string{"example.com/other"}},
+		"it is gone":             {cached: needs, live: needs, others: others},
+		"created a moment ago":   {secret: secretNamed("azure", SecretFinalizer), live: needs, want: []string{SecretFinalizer}, asked: 1},
+		"released meanwhile":     {secret: secretNamed("azure", SecretFinalizer), writeErr: stale, want: []string{SecretFinalizer}, reads: 1, writes: 1, asked: 1},
+		"changed meanwhile":      {secret: secretNamed("azure"), cached: needs, live: needs, writeErr: stale, reads: 1, writes: 1},
+		"it cannot be released":  {secret: secretNamed("azure", SecretFinalizer), writeErr: failure, want: []string{SecretFinalizer}, err: "releasing Secret billing/azure: the API server does not respond", reads: 1, writes: 1, asked: 1},
+		"it cannot be protected": {secret: secretNamed("azure"), cached: needs, live: needs, writeErr: failure, err: "protecting Secret azure: the API server does not respond", reads: 1, writes: 1},
+		"another one needs it":   {secret: secretNamed("azure", SecretFinalizer), cached: []client.Object{storageNamed("orders", withSecret("azure"))}, live: needs, want: []string{SecretFinalizer}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.run(t, func(p *secretProtection) error {
+				return p.update(t.Context(), client.ObjectKey{Namespace: "billing", Name: "invoices"})
+			})
+		})
+	}
+	t.Run("it is not known who needs it", func(t *testing.T) {
+		g := NewWithT(t)
+		api := fake.NewClientBuilder().WithScheme(testScheme()).WithObjects(secretNamed("azure", SecretFinalizer)).Build()
+		broken := interceptor.NewClient(api, interceptor.Funcs{List: func(ctx context.Context, with client.WithWatch, into client.ObjectList, options ...client.ListOption) error {
+			if is[*v1beta1.SecureStorageList](into) {
+				return failure
+			}
+			return with.List(ctx, into, options...)
+		}})
+		writes := 0
+		p := &secretProtection{cached: broken, uncached: api, finalizers: counted{secretsOf{api}, nil, &writes}}
+		g.Expect(p.update(t.Context(), client.ObjectKey{Namespace: "billing", Name: "invoices"})).To(MatchError(ContainSubstring("listing the SecureStorages")))
+		g.Expect(writes).To(BeZero())
+	})
+	t.Run("the list of the cache is behind", func(t *testing.T) {
+		g := NewWithT(t)
+		api := fake.NewClientBuilder().WithScheme(testScheme()).WithObjects(needs...).WithObjects(secretNamed("azure", SecretFinalizer)).Build()
+		behind := interceptor.NewClient(api, interceptor.Funcs{List: func(ctx context.Context, with client.WithWatch, into client.ObjectList, options ...client.ListOption) error {
+			if is[*v1beta1.SecureStorageList](into) {
+				return nil
+			}
+			return with.List(ctx, into, options...)
+		}})
+		writes := 0
+		p := &secretProtection{cached: behind, uncached: behind, finalizers: counted{secretsOf{api}, nil, &writes}}
+		g.Expect(p.update(t.Context(), client.ObjectKey{Namespace: "billing", Name: "invoices"})).To(Succeed())
+		g.Expect(writes).To(BeZero(), "its own SecureStorage needs it")
+	})
+}
+
+// An error of either is retried, and the object is reconciled all the same.
+func TestProtectionWrapsTheReconcile(t *testing.T) {
+	later := reconcile.Result{RequeueAfter: time.Minute}
+	failure := errors.New("the object cannot be reconciled")
+	for name, c := range map[string]struct {
+		cached client.Reader
+		inner  error
+		want   reconcile.Result
+		errs   []string
+	}{
+		"none":       {cached: fake.NewClientBuilder().WithScheme(testScheme()).Build(), want: later},
+		"reconcile":  {cached: fake.NewClientBuilder().WithScheme(testScheme()).Build(), inner: failure, errs: []string{failure.Error()}},
+		"protection": {cached: unreadable{}, errs: []string{"getting SecureStorage billing/invoices"}},
+		"both":       {cached: unreadable{}, inner: failure, errs: []string{"getting SecureStorage billing/invoices", failure.Error()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, reconciled := NewWithT(t), 0
+			p := &secretProtection{cached: c.cached}
+			request := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "billing", Name: "invoices"}}
+			result, err := p.wrap(reconcile.Func(func(_ context.Context, given reconcile.Request) (reconcile.Result, error) {
+				reconciled++
+				g.Expect(given).To(Equal(request))
+				return later, c.inner
+			})).Reconcile(t.Context(), request)
+			g.Expect(reconciled).To(Equal(1))
+			g.Expect(result).To(Equal(c.want))
+			g.Expect(err != nil).To(Equal(len(c.errs) > 0))
+			for _, text := range c.errs {
+				g.Expect(err).To(MatchError(ContainSubstring(text)))
+			}
+		})
+	}
+}
+
+func TestIgnoresThatASecretHasChanged(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(ignoreChanged(nil)).To(Succeed())
+	g.Expect(ignoreChanged(secretMissing("azure"))).To(Succeed(), "it was deleted since it was listed")
+	g.Expect(ignoreChanged(fmt.Errorf("protecting Secret azure: %w", &ssa.Error{Reason: ssa.ReasonStale}))).To(Succeed())
+	g.Expect(ignoreChanged(&ssa.Error{Reason: ssa.ReasonForbidden})).NotTo(Succeed())
+	g.Expect(ignoreChanged(errors.New("the API server does not respond"))).NotTo(Succeed())
 }

@@ -1,8 +1,13 @@
 package securestorage
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
+	"path"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,7 +50,33 @@ func (c withTokens) SubResource(name string) client.SubResourceClient {
 }
 
 // GetEventRecorder implements [ctrl.Manager].
-func (m *managed) GetEventRecorder(string) recorder.EventRecorder { return m.events }
+func (m *managed) GetEventRecorder(name string) recorder.EventRecorder {
+	m.recorder = name
+	return m.events
+}
+
+// GetHTTPClient implements [ctrl.Manager]: the client without a cache uses it.
+func (m *managed) GetHTTPClient() *http.Client { return &http.Client{Transport: m} }
+
+// RoundTrip implements [http.RoundTripper], for Secrets. A patch adds the finalizer.
+func (m *managed) RoundTrip(request *http.Request) (*http.Response, error) {
+	m.direct = append(m.direct, request.Method+" "+path.Base(request.URL.Path)+" "+request.URL.Query().Get("fieldManager"))
+	secret := &corev1.Secret{}
+	if err := m.Server.Get(request.Context(), client.ObjectKey{Namespace: "billing", Name: path.Base(request.URL.Path)}, secret); err != nil {
+		return nil, err
+	}
+	if request.Method == http.MethodPatch {
+		_, m.protectedLate = m.cloud.Account(accountName(m.storage))
+		secret.Finalizers = []string{SecretFinalizer}
+		if err := m.Server.Update(request.Context(), secret); err != nil {
+			return nil, err
+		}
+	}
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	body, err := json.Marshal(secret)
+	response := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: request}
+	return response, err
+}
 
 // managed is the controller as a manager runs it, in a bubble, with one SecureStorage.
 type managed struct {
@@ -55,6 +86,11 @@ type managed struct {
 	ambient AmbientScopes
 	cloud   *fakecloud.Server
 	events  *events.FakeRecorder
+	// recorder is the name of the recorder of events, and direct are the requests without a cache.
+	recorder string
+	direct   []string
+	// protectedLate says that the finalizer of a Secret was written after the account was created.
+	protectedLate bool
 	// reads of the SecureStorage from the cache.
 	reads int
 }
@@ -143,6 +179,50 @@ func TestManagerBuildsAndDeletesAnAccount(t *testing.T) {
 		_, err = m.cloud.AccountKeys(accountName(m.storage))
 		m.Expect(err).To(HaveOccurred(), "the account is deleted")
 	}, exporting)
+}
+
+// The finalizer of the Secret is written without a cache, and before the account is created.
+func TestManagerProtectsTheSecret(t *testing.T) {
+	withManager(t, func(m *managed) {
+		m.Expect(m.ready()).To(HaveField("Reason", v1beta1.ReasonCredentialsMissing))
+		m.Expect(m.recorder).To(Equal("securestorage"))
+		secret := secretNamed("azure")
+		secret.Data = map[string][]byte{"tenantID": []byte("t"), "clientID": []byte("c"), "clientSecret": []byte(fakecloud.Token("billing"))}
+		m.Expect(m.Server.Create(t.Context(), secret)).To(Succeed())
+		metadata := &metav1.PartialObjectMetadata{ObjectMeta: secret.ObjectMeta}
+		metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+		m.Send(metadata)
+		wait(5 * time.Minute)
+		m.Expect(m.ready()).To(HaveField("Status", metav1.ConditionTrue), "%v", m.now().Status.Conditions)
+		m.Expect(m.direct).To(ContainElement("PATCH azure " + FieldManager))
+		m.Expect(m.protectedLate).To(BeFalse())
+		m.Expect(m.Server.Get(t.Context(), client.ObjectKeyFromObject(secret), secret)).To(Succeed())
+		m.Expect(secret.Finalizers).To(Equal([]string{SecretFinalizer}))
+	}, withSecret("azure"))
+}
+
+// A plan applies as the manager does, so that it finds nothing to change in what the manager applied.
+func TestPlanOfWhatTheManagerAppliedIsEmpty(t *testing.T) {
+	withManager(t, func(m *managed) {
+		wait(5 * time.Minute)
+		engine, err := NewPlanner(setup.Planning{API: m.Server, Reader: m.GetClient(), Clock: clock.RealClock{}}, m.managerOptions())
+		m.Expect(err).NotTo(HaveOccurred())
+		plan, err := engine.Plan(context.Background(), m.now())
+		m.Expect(err).NotTo(HaveOccurred())
+		for _, phase := range plan.Phases {
+			m.Expect(phase.Err).NotTo(HaveOccurred())
+			m.Expect(phase.Changes).To(BeEmpty(), phase.Name)
+		}
+	}, exporting)
+}
+
+// An engine that only plans has no recorder.
+func TestPlannerEmitsNoEvents(t *testing.T) {
+	access := &cloudAccess{plans: true}
+	NewWithT(t).Expect(func() {
+		access.normalEvent(newScope().storage, v1beta1.ReasonRetained, "x")
+		access.warningEvent(newScope().storage, v1beta1.ReasonAbandoned, "x")
+	}).NotTo(Panic())
 }
 
 func TestManagerTellsWhatADeletionRetains(t *testing.T) {
