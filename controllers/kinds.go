@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -103,7 +102,7 @@ func serveWaiting(address string) (stop func(), err error) {
 		return nil, fmt.Errorf("serving health probes: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "waiting for the API server to serve the kinds of Fixpoint: apply install.yaml of this version", http.StatusServiceUnavailable)
 	})
@@ -112,8 +111,6 @@ func serveWaiting(address string) (stop func(), err error) {
 	go func() { ended <- server.Serve(listener) }()
 	return func() {
 		_ = server.Close()
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			_ = listener.Close()
-		}
+		<-ended // the listener is closed
 	}, nil
 }

@@ -117,7 +117,7 @@ func (s *scope) shouldRecord(desired keyGrant, others int) bool {
 }
 
 func (s *scope) hasManagedGrant() bool {
-	if !s.isGranted() || s.grant == nil {
+	if s.grant == nil {
 		return s.isGranted()
 	}
 	return cloud.IsManagedGrant(s.grant.ID, vaultOf(s.storage).id(), s.account.PrincipalID)

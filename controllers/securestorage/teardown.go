@@ -138,10 +138,10 @@ func (s *scope) confirmAbsence(ctx context.Context) (phases.Verdict, error) {
 		return phases.Done(""), nil
 	case mayBeInvisible:
 		return phases.Wait(v1beta1.ReasonTerminating, "storage account name "+name+" is still in use; waiting in case the account was just created and is not visible yet", jitter(s.backoffSince(s.storage.DeletionTimestamp.Time, pollTeardown, maxPollCreation))), nil
-	case s.hadAccount() && !isUnknown:
-		return s.decideMoved(), nil
-	default:
+	case isUnknown:
 		return phases.Done(""), nil
+	default:
+		return s.decideMoved(), nil
 	}
 }
 
