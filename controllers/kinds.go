@@ -107,8 +107,11 @@ func serveWaiting(address string) (stop func(), err error) {
 		http.Error(w, "waiting for the API server to serve the kinds of Fixpoint: apply install.yaml of this version", http.StatusServiceUnavailable)
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(listener) // until it is stopped
+	}()
 	return func() {
 		_ = server.Close()
 		<-ended // the listener is closed
