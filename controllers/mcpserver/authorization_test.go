@@ -431,3 +431,43 @@ func TestTokenOfTheProbeWithAuthorization(t *testing.T) {
 func TestArgumentsHaveNoExpansions(t *testing.T) {
 	NewWithT(t).Expect(authorizationArguments(tools(authorized), []string{"https://tools.example.com/$(HOST)"})).To(ContainElement("https://tools.example.com/$$(HOST)"))
 }
+
+func TestAuthorizationNeedsNeitherScopesNorKeys(t *testing.T) {
+	g := NewWithT(t)
+	template := templateOf(t, func(s *spec) {
+		s.Authorization = &v1beta1.MCPServerAuthorization{Issuers: []v1beta1.MCPServerIssuer{{Issuer: "https://a.example.com"}}}
+	})
+	proxy := containerNamed(template, proxyContainer)
+	g.Expect(proxy.Command).To(ContainElements("--issuer", "https://a.example.com"))
+	g.Expect(proxy.Command).NotTo(ContainElement("--scopes"))
+	g.Expect(proxy.VolumeMounts).To(BeEmpty())
+	g.Expect(template.Spec.Volumes).To(BeEmpty())
+}
+
+func TestPathOfTheMetadata(t *testing.T) {
+	longest := strings.Repeat("a", maxRoutedPath-len(wellKnownPath)-1)
+	for name, c := range map[string]struct{ resource, path, want string }{
+		"the longest path":          {"https://tools.example.com/" + longest, "", wellKnownPath + "/" + longest},
+		"a longer path":             {"https://tools.example.com/a" + longest, "", ""},
+		"a resource that is no URL": {"http://[", "", wellKnownPath + "/mcp"},
+		"a path with a space":       {"", "/a b", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := tools(authorized, func(s *spec) { s.Authorization.Resource, s.Path = c.resource, c.path })
+			NewWithT(t).Expect(metadataPath(server, "/mcp")).To(Equal(c.want))
+			NewWithT(t).Expect(metadataPath(server, wellKnownPath)).To(BeEmpty(), "it is routed with the prefix")
+		})
+	}
+}
+
+func TestResourceThatIsReachedAlikeFromOutsideIsListedOnce(t *testing.T) {
+	server := tools(authorized, func(s *spec) { s.Ingress = &v1beta1.Ingress{Host: "tools.acme.svc:8080", Path: "/"} })
+	NewWithT(t).Expect(resourcesOf(&scope{server: server})).To(Equal([]string{"http://tools.acme.svc:8080/mcp"}))
+}
+
+// The bridge exchanges no tokens, so the server, in whose container it runs, must not have the client credentials.
+func TestServerDoesNotHaveTheClientCredentials(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(asJSON(t, templateOf(t, exchanged, stdio))).NotTo(Or(ContainSubstring(clientVolume), ContainSubstring("tools-client")))
+	g.Expect(asJSON(t, containerNamed(templateOf(t, exchanged), containerName))).NotTo(ContainSubstring(clientVolume))
+}

@@ -5,7 +5,9 @@ import (
 
 	. "github.com/onsi/gomega"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -213,6 +215,11 @@ scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: tools}
 minReplicas: 2
 maxReplicas: 5
 metrics: [{type: Resource, resource: {name: memory, target: {type: Utilization, averageUtilization: 70}}}]`))
+	byCPU := tools(func(s *spec) {
+		s.Autoscaling = &v1beta1.MCPServerAutoscaling{MinReplicas: 2, MaxReplicas: 5, TargetCPUUtilizationPercent: ptr.To[int32](60)}
+	})
+	g.Expect(asJSON(t, desiredAutoscaler(byCPU).Spec.Metrics)).To(MatchYAML(
+		"[{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}}]"))
 	g.Expect(asJSON(t, desiredDisruptionBudget(full).Spec)).To(MatchYAML(
 		"{maxUnavailable: 1, selector: {matchLabels: {app.kubernetes.io/name: tools, fixpoint.dev/kind: mcpserver}}}"))
 	in, err := desiredIngress(full, workload.IngressClasses{})
@@ -336,4 +343,33 @@ func TestIngressNeedsItsClassAndItsCertificate(t *testing.T) {
 	s.ingressClasses.Reader = withoutLists(&networkingv1.IngressClassList{})
 	_, err = ingress.Desired(s)
 	g.Expect(err).To(MatchError("listing ingress classes: no answer"))
+}
+
+// The cache holds the EndpointSlices with these labels, which have those of the Services.
+func TestLabelsOfEndpointsAreThoseOfAllServices(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(EndpointLabels()).To(Equal(map[string]string{"app.kubernetes.io/managed-by": "fixpoint", "fixpoint.dev/kind": "mcpserver"}))
+	for name, value := range EndpointLabels() {
+		g.Expect(desiredService(tools()).Labels).To(HaveKeyWithValue(name, value))
+	}
+}
+
+func TestHealthOfAppliedChildren(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(outcomeOf(networkPolicy.Health(nil))).To(Equal(outcome{"done", "Ready", policyApplied}))
+	g.Expect(networkPolicy.Health(nil).Message()).To(Equal("NetworkPolicy applied; enforcement requires a network plugin that supports it"))
+	g.Expect(restrictsProbes(tools())).To(BeFalse(), "without a policy")
+	unprobed := tools(func(s *spec) {
+		s.NetworkPolicy, s.Protocol.Probe = &v1beta1.MCPServerNetworkPolicy{Ingress: &v1beta1.MCPServerNetworkIngress{}}, v1beta1.ProbeDisabled
+	})
+	g.Expect(networkPolicy.Ready(t.Context(), &scope{server: unprobed}, nil).Message()).To(Equal(policyApplied), "the manager need not reach the pods")
+	egress := tools(func(s *spec) {
+		s.NetworkPolicy = &v1beta1.MCPServerNetworkPolicy{Egress: &v1beta1.MCPServerNetworkEgress{}}
+	})
+	g.Expect(restrictsProbes(egress)).To(BeFalse(), "the manager connects to the pods")
+	budget := &policyv1.PodDisruptionBudget{}
+	g.Expect(disruptionBudget.Health(budget)).To(Equal(workload.DisruptionBudgetReady(budget)))
+	desired, err := serviceAccount.Desired(&scope{server: tools(), settings: Settings{ManagerAccount: types.NamespacedName{Namespace: "acme", Name: "tools"}}})
+	g.Expect(err).NotTo(HaveOccurred(), "no ServiceAccount is created")
+	g.Expect(desired).To(BeNil())
 }

@@ -131,7 +131,11 @@ func TestCompareContracts(t *testing.T) {
 		"another kind": {foundContract("tool/a=1-1"), foundContract("prompt/a=1-1"), change{Removed: []string{"tool/a"}, Added: []string{"prompt/a"}}},
 		"a second item with the name": {foundContract("tool/a=1-1"), foundContract("tool/a=1-1", "tool/a=2-2"),
 			change{SchemaChanged: []string{"tool/a"}}},
-		"one of two with the name":      {foundContract("tool/a=1-1", "tool/a=2-2"), foundContract("tool/a=1-1", "tool/a=2-3"), change{DescriptionChanged: []string{"tool/a"}}},
+		"one of two with the name":            {foundContract("tool/a=1-1", "tool/a=2-2"), foundContract("tool/a=1-1", "tool/a=2-3"), change{DescriptionChanged: []string{"tool/a"}}},
+		"one of two with the name is removed": {foundContract("tool/a=1-1", "tool/a=1-2"), foundContract("tool/a=1-1"), change{SchemaChanged: []string{"tool/a"}}},
+		"one of two with the name becomes the other": {foundContract("tool/a=1-1", "tool/a=2-2"), withOmitted(foundContract("tool/a=1-1", "tool/a=1-1"), 1),
+			change{SchemaChanged: []string{"tool/a"}}},
+		"a list that omits all items":   {withOmitted(foundContract(), 2), foundContract("tool/a=1-1"), change{}},
 		"two with the name in an order": {foundContract("tool/a=1-2", "tool/a=2-1"), foundContract("tool/a=2-1", "tool/a=1-2"), change{}},
 		"more than are named":           {foundContract(), foundContract(many...), change{Added: slices.Collect(keysOf(many[:32])), Omitted: 8}},
 		// The contracts list three items and omit the others.
@@ -240,4 +244,41 @@ func TestWarningAboutAContractThatCannotBeDerived(t *testing.T) {
 			NewWithT(t).Expect(withWarnings(resultVerdict(result), tools(), result).Message()).To(Equal(succeeded + c.want))
 		})
 	}
+}
+
+func TestContractOfAServerThatPinsIsTheOneThatWasDecided(t *testing.T) {
+	decided, probed := foundContract("tool/decided=1-1"), foundContract("tool/probed=1-1")
+	for name, c := range map[string]struct {
+		change func(*spec)
+		pinned *pinned
+		want   *prober.Contract
+	}{
+		"pinned":                       {pin, &pinned{decision: contractDecision{record: decided}}, decided},
+		"pinned, and not decided":      {pin, nil, nil},
+		"no longer pinned":             {func(*spec) {}, &pinned{decision: contractDecision{record: decided}}, probed},
+		"pinned, and none is recorded": {pin, &pinned{}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &scope{server: tools(c.change), pinned: c.pinned, probed: &prober.Result{Contract: probed}}
+			next, changed := s.contract(later)
+			if c.want == nil {
+				NewWithT(t).Expect(next).To(BeNil())
+			} else {
+				NewWithT(t).Expect(next).To(Equal(recorded(c.want)))
+			}
+			NewWithT(t).Expect(changed).To(BeFalse())
+		})
+	}
+}
+
+func TestStatusSaysHowManyChangesItOmits(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(changeConfiguration(&v1beta1.MCPServerContractChange{Omitted: 3}).Omitted).To(HaveValue(BeEquivalentTo(3)))
+	g.Expect(changeConfiguration(&v1beta1.MCPServerContractChange{}).Omitted).To(BeNil())
+}
+
+func TestEventNamesAllOfThreeItems(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(quotedNames([]string{"tool/a", "tool/b", "prompt/c"})).To(Equal(`tool "a", tool "b", prompt "c"`))
+	g.Expect(quotedNames([]string{"tool/a", "tool/b", "prompt/c", "tool/d"})).To(Equal(`tool "a", tool "b", prompt "c" and 1 more`))
 }

@@ -115,3 +115,16 @@ func digestOf(contract *prober.Contract) string {
 	}
 	return contract.Digest
 }
+
+// What a pod offers that takes traffic, and is not known, may be another contract than that of the others.
+func TestNoContractIsRecordedWhileAPodThatServesIsNotKnown(t *testing.T) {
+	known := offering("a", corev1.ConditionTrue)
+	for name, pods := range map[string][]gatedPod{
+		"the first": {{gate: corev1.ConditionTrue}, {gate: corev1.ConditionFalse}, known},
+		"the last":  {known, {gate: corev1.ConditionFalse}, {gate: corev1.ConditionTrue}},
+	} {
+		NewWithT(t).Expect(decideContract(pods, known.contract.Digest, "").record).To(BeNil(), name)
+	}
+	without := []gatedPod{{gate: corev1.ConditionFalse}, known}
+	NewWithT(t).Expect(decideContract(without, known.contract.Digest, "").record).To(Equal(known.contract))
+}

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"errors"
+	"net/http"
 	"net/url"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/sets"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -30,6 +33,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/managertest"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
 
@@ -224,6 +228,11 @@ type failingManager struct {
 	// added is how many runnables may be added, and index the kind that cannot be indexed.
 	added int
 	index client.Object
+	// configs is how many clients can be built, and noClient leaves out that of the manager.
+	configs  int
+	noClient bool
+	// http sends the requests of the clients that are built; nil is that of the manager.
+	http *http.Client
 	// runnables are what was added.
 	runnables []manager.Runnable
 }
@@ -243,6 +252,27 @@ func (m *failingManager) GetRESTMapper() meta.RESTMapper {
 	return m.Manager.GetRESTMapper()
 }
 
+func (m *failingManager) GetConfig() *rest.Config {
+	if m.configs--; m.configs < 0 {
+		return nil
+	}
+	return m.Manager.GetConfig()
+}
+
+func (m *failingManager) GetClient() client.Client {
+	if m.noClient {
+		return nil
+	}
+	return m.Manager.GetClient()
+}
+
+func (m *failingManager) GetHTTPClient() *http.Client {
+	if m.http != nil {
+		return m.http
+	}
+	return m.Manager.GetHTTPClient()
+}
+
 func (m *failingManager) GetFieldIndexer() client.FieldIndexer {
 	return managertest.FailingIndexer{FieldIndexer: m.Manager.GetFieldIndexer(), Fails: m.index}
 }
@@ -256,7 +286,7 @@ func newFailingManager(t *testing.T) (*failingManager, Options) {
 	}
 	probes, err := prober.New(prober.Options{Metrics: prometheus.NewRegistry()})
 	g.Expect(err).NotTo(HaveOccurred())
-	return &failingManager{Manager: managertest.New(t, scheme, ssatest.Options{}), added: 9}, Options{Settings: settings, Prober: probes}
+	return &failingManager{Manager: managertest.New(t, scheme, ssatest.Options{}), added: 9, configs: 9}, Options{Settings: settings, Prober: probes}
 }
 
 func TestSetupFailsWithItsSteps(t *testing.T) {
@@ -290,6 +320,11 @@ func TestSetupFollowsTheGatewayAPIOnlyWithClusterRights(t *testing.T) {
 		g.Expect(r.gateways.isServed()).To(BeTrue())
 		g.Expect(Setup(t.Context(), m, o)).To(Succeed())
 		g.Expect(m.runnables).To(HaveLen(map[bool]int{true: 3, false: 2}[rights]), "the prober, the controller, and what follows the Gateway API")
+		for _, added := range m.runnables {
+			if api, ok := added.(*gatewayAPI); ok {
+				g.Expect(api.controller).NotTo(BeNil(), "HTTPRoutes are watched by what follows the Gateway API")
+			}
+		}
 		sources := o.sources(m, r)
 		o.NoClusterRights = true
 		g.Expect(len(sources)-len(o.sources(m, r))).To(Equal(map[bool]int{true: 1, false: 0}[rights]), "IngressClasses")
@@ -397,4 +432,74 @@ func TestServedKinds(t *testing.T) {
 func TestIngressClassesEnqueueNothingWhileServersCannotBeListed(t *testing.T) {
 	requests := serversWithIngress(withoutLists(&v1beta1.MCPServerList{}))(t.Context(), &networkingv1.IngressClass{})
 	NewWithT(t).Expect(requests).To(BeNil())
+}
+
+func TestClientsThatCannotBeBuiltAreAnError(t *testing.T) {
+	const missing = "must provide non-nil rest.Config to client.New"
+	for name, c := range map[string]struct {
+		configs int
+		change  func(*failingManager, *Options)
+		want    string
+	}{
+		"the client for pods":              {0, func(*failingManager, *Options) {}, "building a client without a cache: " + missing},
+		"the client for the key of hashes": {1, func(_ *failingManager, o *Options) { o.ManagerNamespace = "system" }, "building a client without a cache: " + missing},
+		"the served kinds":                 {9, func(m *failingManager, _ *Options) { m.mapper = failingMapper{} }, "checking whether the API server serves HTTPRoute: no answer"},
+		"the client of the children":       {1, func(m *failingManager, _ *Options) { m.noClient = true }, "setting up the controller mcpserver: building a client that reads its own writes: " + missing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			m, o := newFailingManager(t)
+			o.NoClusterRights = true
+			m.configs = c.configs
+			c.change(m, &o)
+			g.Expect(Setup(t.Context(), m, o)).To(MatchError(c.want))
+			m.configs = c.configs
+			_, err := NewEngine(m, o)
+			g.Expect(err).To(MatchError(c.want))
+		})
+	}
+}
+
+// roundTripper answers requests.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
+
+// Another field manager would leave the fields of the one before in the objects.
+func TestWhatIsWrittenWithoutTheCacheHasTheFieldManagerOfTheController(t *testing.T) {
+	g := NewWithT(t)
+	m, o := newFailingManager(t)
+	o.ManagerNamespace = "system"
+	var managers []string
+	m.http = &http.Client{Transport: roundTripper(func(request *http.Request) (*http.Response, error) {
+		managers = append(managers, request.URL.Query().Get("fieldManager"))
+		return nil, errors.New("no answer")
+	})}
+	r, _, err := newReaders(m, o)
+	g.Expect(err).NotTo(HaveOccurred())
+
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "tools-1", UID: "pod-1", ResourceVersion: "1"}}
+	_, err = r.podStatus.ApplyStatus(t.Context(), gateChange{pod, corev1.ConditionTrue}.configuration(metav1.Now()), pod)
+	g.Expect(err).To(HaveOccurred())
+	g.Expect(managers).To(Equal([]string{"fixpoint-mcpserver"}))
+	managers = nil
+	g.Expect(r.hashKey.Create(t.Context())).NotTo(Succeed())
+	g.Expect(managers).To(Equal([]string{"fixpoint-mcpserver"}))
+}
+
+// The controller must find the fields that it applied before.
+func TestControllerAppliesWithItsFieldManager(t *testing.T) {
+	watch(t, stored(stdio), func(w *watched) {
+		var service corev1.Service
+		w.Expect(w.Server.Get(t.Context(), client.ObjectKey{Namespace: "acme", Name: "tools"}, &service)).To(Succeed())
+		w.Expect(service.ManagedFields).To(ConsistOf(HaveField("Manager", "fixpoint-mcpserver")))
+		var deployment appsv1.Deployment
+		w.Expect(w.Server.Get(t.Context(), client.ObjectKey{Namespace: "acme", Name: "tools"}, &deployment)).To(Succeed())
+		w.Expect(deployment.Spec.Template.Spec.InitContainers).To(ConsistOf(HaveField("Image", settings.BridgeImage)))
+	})
+}
+
+func TestEngineThatCannotBeBuiltNamesTheController(t *testing.T) {
+	_, err := newEngine(phases.Dependencies{}, Options{}, readers{}, nil)
+	NewWithT(t).Expect(err).To(MatchError(ContainSubstring(`building the engine of controller "mcpserver": `)))
 }

@@ -282,6 +282,8 @@ func TestBridgeArguments(t *testing.T) {
 			"serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 59m28s"},
 		"a short grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 5, ptr.To[int64](1) },
 			"serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 3s --stop-grace 750ms"},
+		"a grace whose quarter is the default of the bridge": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 10, nil },
+			"serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 8s"},
 		"minimal grace": {func(s *spec) { s.TerminationGracePeriodSeconds, s.DrainSeconds = 1, nil },
 			"serve --listen :8080 --admin-listen :9191 --path /mcp --allowed-host tools,tools.acme,tools.acme.svc,tools.acme.svc.cluster.local --drain-timeout 750ms --stop-grace 187.5ms"},
 		"a user per session": {func(s *spec) {
@@ -598,6 +600,7 @@ func TestOldPodsServeWhileNewPodsCannotBeCreated(t *testing.T) {
 		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
 			Message: `pods "tools-1-x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2`}}
 	})
+	NewWithT(t).Expect(deploymentReady(refused).After()).To(Equal(rolloutRecheckInterval))
 	NewWithT(t).Expect(outcomeOf(deploymentReady(refused))).To(Equal(outcome{"done", "OldReplicasServing",
 		"the rollout is incomplete; old pods still serve: pods cannot be created: exceeded quota: small, requested: pods=1, limited: pods=2; raise the ResourceQuota, or lower spec.replicas or spec.resources"}))
 }
@@ -640,4 +643,37 @@ func TestPodTemplateHasTheHashOfDependencies(t *testing.T) {
 	template, err := podTemplate(tools(), settings, "h")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(template.Annotations).To(Equal(map[string]string{"fixpoint.dev/dependencies-hash": "h"}))
+}
+
+func TestServerWithoutReplicasHasNoOldPodsThatServe(t *testing.T) {
+	d := rollout(func(d *appsv1.Deployment) {
+		d.Spec.Replicas = ptr.To[int32](0)
+		d.Status = appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 1}
+	})
+	NewWithT(t).Expect(oldReplicasAvailable(d)).To(BeFalse())
+	updated := rollout(func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 3 })
+	NewWithT(t).Expect(oldReplicasAvailable(updated)).To(BeFalse(), "all pods are new")
+}
+
+// What the children of a server leave to others, and what other writers may not add to them.
+func TestFieldsOfChildrenThatOthersWrite(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(deployment.HandOver).To(Equal([]string{"spec.replicas"}), "an autoscaler writes the replicas")
+	g.Expect(deployment.RemoveFields).To(Equal([]string{"spec.strategy.rollingUpdate"}), "Recreate permits none")
+	g.Expect(deployment.UniqueFields).To(Equal([]string{"spec.template.spec.containers.ports.name"}))
+	g.Expect(service.UniqueFields).To(Equal([]string{"spec.ports.name"}))
+	for name, order := range map[string]phases.PruneOrder{"ConfigMap": config.Prune, "ServiceAccount": serviceAccount.Prune, "SessionKeys": sessionKeys.Prune} {
+		g.Expect(order).To(Equal(phases.PruneLast), "pods use the %s until they end", name)
+	}
+	complete := rollout(func(d *appsv1.Deployment) { d.Status.Replicas, d.Status.UpdatedReplicas = 2, 2 })
+	g.Expect(deployment.Ready(t.Context(), &scope{server: tools()}, complete).Message()).To(Equal("all pods are updated and available"))
+	g.Expect(deployment.Health(rollout())).To(Equal(deploymentReady(rollout())))
+}
+
+func TestProbeOfTheOwnPortHasTheSchemeOfTheServer(t *testing.T) {
+	server := tools(func(s *spec) { s.Protocol.Scheme = v1beta1.SchemeHTTPS })
+	for port, want := range map[int32]corev1.URIScheme{8080: corev1.URISchemeHTTPS, 8081: ""} {
+		NewWithT(t).Expect(probeScheme(server, &port)).To(Equal(want))
+	}
+	NewWithT(t).Expect(probeScheme(server, nil)).To(Equal(corev1.URISchemeHTTPS))
 }

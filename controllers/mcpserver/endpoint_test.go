@@ -80,6 +80,13 @@ func TestExternalEndpoint(t *testing.T) {
 	}
 	withAddress := gatewayWith(plain)
 	withAddress.Status.Addresses = []gatewayv1.GatewayStatusAddress{{Value: "2001:db8::1"}}
+	withIPv4 := gatewayWith(plain)
+	withIPv4.Status.Addresses = []gatewayv1.GatewayStatusAddress{{Value: "192.0.2.1"}}
+	allowed := func(routes *gatewayv1.AllowedRoutes) gatewayv1.Listener {
+		l := plain
+		l.AllowedRoutes = routes
+		return l
+	}
 	const noListener = "the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name that allows routes of this namespace; correct spec.httpRoute or the Gateway"
 
 	cases := map[string]struct {
@@ -94,6 +101,7 @@ func TestExternalEndpoint(t *testing.T) {
 		"an Ingress for another path": {ingress("/mc", ""), nil, "", "the external URL is unknown: the path of the server, /mcp, is not below spec.ingress.path; correct spec.path or spec.ingress.path, or rewrite the path with spec.ingress.annotations"},
 		"an Ingress that rewrites":    {protected("https://tools.example.com/team/mcp", ingress("/team", "")), nil, "https://tools.example.com/team/mcp", ""},
 		"one that is not told how":    {protected("", ingress("/team", "")), nil, "", "the external URL is unknown: the path of the server, /mcp, is not below spec.ingress.path; correct spec.path or spec.ingress.path, or rewrite the path with spec.ingress.annotations and set spec.authorization.resource to the URL of clients"},
+		"a resource that is no URL":   {protected("http://[", ingress("/team", "")), nil, "", "the external URL is unknown: the path of the server, /mcp, is not below spec.ingress.path; correct spec.path or spec.ingress.path, or rewrite the path with spec.ingress.annotations and set spec.authorization.resource to the URL of clients"},
 		"a resource of another host":  {protected("https://mcp.example.com/team/mcp", ingress("/team", "")), nil, "", "the external URL is unknown: the path of the server, /mcp, is not below spec.ingress.path; correct spec.path or spec.ingress.path, or rewrite the path with spec.ingress.annotations and set spec.authorization.resource to the URL of clients"},
 
 		"a Gateway":                   {asIs, fakeGateways{"acme/public": gatewayWith(plain)}, "http://tools.example.com/mcp", ""},
@@ -110,6 +118,20 @@ func TestExternalEndpoint(t *testing.T) {
 		"one that has not decided":       {in("public"), fakeGateways{"infra/public": gatewayWith(allowing(gatewayv1.NamespacesFromSelector))}, "", noListener},
 		"one that has rejected it":       {in("rejecting"), fakeGateways{"infra/rejecting": gatewayWith(allowing(gatewayv1.NamespacesFromSelector))}, "", noListener},
 		"one that has accepted it":       {in("accepting"), fakeGateways{"infra/accepting": gatewayWith(allowing(gatewayv1.NamespacesFromSelector))}, "http://tools.example.com:8443/mcp", ""},
+		"one of another namespace with the name of one that has accepted it": {route(func(r *v1beta1.MCPServerHTTPRoute) {
+			r.ParentRefs = []v1beta1.MCPServerParentRef{{Name: "accepting", Namespace: "other"}}
+		}), fakeGateways{"other/accepting": gatewayWith(allowing(gatewayv1.NamespacesFromSelector))}, "", noListener},
+		"another listener than the one that has accepted it": {route(func(r *v1beta1.MCPServerHTTPRoute) {
+			r.ParentRefs = []v1beta1.MCPServerParentRef{{Name: "accepting", Namespace: "infra", SectionName: "web"}}
+		}), fakeGateways{"infra/accepting": gatewayWith(allowing(gatewayv1.NamespacesFromSelector))}, "", noListener},
+		"one that allows its namespace by default": {asIs, fakeGateways{"acme/public": gatewayWith(allowed(&gatewayv1.AllowedRoutes{}))}, "http://tools.example.com/mcp", ""},
+		"one that does not say which namespaces":   {asIs, fakeGateways{"acme/public": gatewayWith(allowed(&gatewayv1.AllowedRoutes{Namespaces: &gatewayv1.RouteNamespaces{}}))}, "http://tools.example.com/mcp", ""},
+		"a listener that is named beside an encrypted one": {route(func(r *v1beta1.MCPServerHTTPRoute) {
+			r.ParentRefs = []v1beta1.MCPServerParentRef{{Name: "public", SectionName: "web"}}
+		}), fakeGateways{"acme/public": gatewayWith(encrypted, plain)}, "http://tools.example.com/mcp", ""},
+		"a listener for the domain alone": {asIs, fakeGateways{"acme/public": gatewayWith(listener("web", "HTTP", 80, "example.com"))}, "", noListener},
+		"a listener for the host":         {asIs, fakeGateways{"acme/public": gatewayWith(listener("web", "HTTP", 80, "tools.example.com"))}, "http://tools.example.com/mcp", ""},
+		"the IPv4 address of the Gateway": {route(func(r *v1beta1.MCPServerHTTPRoute) { r.Hostnames = nil }), fakeGateways{"acme/public": withIPv4}, "http://192.0.2.1/mcp", ""},
 		"the host of the listener": {route(func(r *v1beta1.MCPServerHTTPRoute) { r.Hostnames = nil }),
 			fakeGateways{"acme/public": gatewayWith(encrypted, listener("web", "HTTP", 80, "mcp.example.com"))}, "http://mcp.example.com/mcp", ""},
 		"the address of the Gateway": {route(func(r *v1beta1.MCPServerHTTPRoute) { r.Hostnames = nil }), fakeGateways{"acme/public": withAddress}, "http://[2001:db8::1]/mcp", ""},
@@ -131,4 +153,8 @@ func TestExternalEndpoint(t *testing.T) {
 			g.Expect(why).To(Equal(c.why))
 		})
 	}
+}
+
+func TestRouteThatDoesNotExistIsNotAccepted(t *testing.T) {
+	NewWithT(t).Expect(isAccepted(nil, v1beta1.MCPServerParentRef{Name: "public"}, tools())).To(BeFalse())
 }

@@ -43,10 +43,24 @@ func TestKeyReaderReadsEachVersionOnce(t *testing.T) {
 	g.Expect(read()).To(Equal("two"))
 	g.Expect(api.reads).To(Equal(2))
 
+	// A Secret that was deleted and created again is another one, whatever its version.
+	keys.store(server, token, version{uid: "2", resourceVersion: secret.ResourceVersion, value: []byte("stale")})
+	g.Expect(read()).To(Equal("two"))
+	api.reads = 2
+
+	other := keyRef{"Secret", "key", "former"}
+	_, err := keys.read(t.Context(), server, other)
+	g.Expect(err).NotTo(HaveOccurred())
+	api.reads = 2
+
 	keys.forget(server, token)
+	g.Expect(keys.known[server]).NotTo(HaveKey(other), "keys that are no longer in use are dropped")
 	g.Expect(read()).To(Equal("two"))
 	g.Expect(api.reads).To(Equal(2), "keys in use are kept")
 
+	keys.forget(server, keyRef{"Secret", "never read", "token"})
+	g.Expect(keys.known).To(BeEmpty(), "nothing is kept of a key that was not read")
+	g.Expect(read()).To(Equal("two"))
 	keys.forget(server)
 	g.Expect(keys.known).To(BeEmpty(), "unused keys are dropped")
 }
@@ -64,4 +78,16 @@ func TestKeyReaderOfMissingKeys(t *testing.T) {
 	}
 	_, err := keys.read(t.Context(), client.ObjectKey{Namespace: "acme", Name: "tools"}, keyRef{"Secret", "none", "x"})
 	g.Expect(err).To(MatchError(ContainSubstring("getting Secret none: ")))
+}
+
+// A value that cannot be read is an error and no empty value, which would be sent as a token, or replace the CAs.
+func TestKeyThatCannotBeReadIsAnError(t *testing.T) {
+	at := metav1.ObjectMeta{Namespace: "acme", Name: "key"}
+	keys := &keyReader{metadata: newClient(&corev1.Secret{ObjectMeta: at}, &corev1.ConfigMap{ObjectMeta: at}), data: newClient()}
+	for _, kind := range []string{"Secret", "ConfigMap"} {
+		g := NewWithT(t)
+		_, err := keys.read(t.Context(), client.ObjectKey{Namespace: "acme", Name: "tools"}, keyRef{kind, "key", "x"})
+		g.Expect(err).To(MatchError(And(HavePrefix("reading "+kind+" key: "), ContainSubstring("not found"))))
+		g.Expect(keys.known).To(BeEmpty())
+	}
 }

@@ -241,3 +241,27 @@ func TestMissingPermissionOnSecretsIsInTheCondition(t *testing.T) {
 	l.Expect(c).NotTo(BeNil())
 	l.Expect(c.Message).To(ContainSubstring("set rbac.sessionKeys of the chart"))
 }
+
+// The cache holds no pods.
+func TestPodsOfAPinnedServerAreReadFromTheAPIServer(t *testing.T) {
+	l := newLifecycle(t, setup.Options{}, staticGatewayAPI(false), pin)
+	l.settle()
+	l.rollOut()
+	l.settle()
+	l.Expect(l.condition(v1beta1.ConditionContractReady)).NotTo(BeEmpty())
+}
+
+// Without the Gateway API, there is no HTTPRoute to delete.
+func TestServerWithoutARouteReadsNoneWhereTheGatewayAPIIsNotServed(t *testing.T) {
+	l := newLifecycle(t, setup.Options{NoClusterRights: true}, staticGatewayAPI(false))
+	l.refuses = func(call ssatest.Call) error {
+		if strings.HasPrefix(call.Kind.Kind, "HTTPRoute") {
+			return errors.New("not served")
+		}
+		return nil
+	}
+	l.settle()
+	l.rollOut()
+	l.settle()
+	l.Expect(l.condition(v1beta1.ConditionDeploymentReady)).To(Equal("True Ready"))
+}

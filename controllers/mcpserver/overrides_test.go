@@ -68,18 +68,22 @@ func TestInvalidOverridesAreRejected(t *testing.T) {
 	cases := map[string]struct {
 		spec, message string
 	}{
-		"not an object":                        {`[1]`, "cannot unmarshal"},
-		"not JSON":                             {`{`, "unexpected end"},
-		"an unknown field":                     {`{"containerz":[]}`, "containerz"},
-		"a wrong type":                         {`{"containers":"server"}`, "containers"},
-		"a name twice":                         {`{"containers":[{"name":"a"},{"name":"a"}]}`, "a"},
-		"a bad quantity":                       {`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`, `spec.containers[0].resources.limits.memory: "much" is not a quantity`},
-		"a quantity that takes a day to parse": {`{"volumes":[{"name":"v","emptyDir":{"sizeLimit":"1e-999999999"}}]}`, `spec.volumes[0].emptyDir.sizeLimit: "1e-999999999" is not a quantity`},
-		"a malformed quantity":                 {`{"overhead":{"cpu":"1e1.5"}}`, `spec.overhead.cpu: "1e1.5" is not a quantity`},
-		"the first of many quantities":         {`{"containers":[{"name":"server","resources":{"requests":{"b":"x","a":"x"},"limits":{"d":"x","c":"x"}}}]}`, "spec.containers[0].resources.limits.c:"},
-		"a quantity that is an object":         {`{"overhead":{"cpu":{}}}`, ""},
-		"a number as text":                     {`{"terminationGracePeriodSeconds":"5"}`, "terminationGracePeriodSeconds"},
-		"a huge number":                        {`{"terminationGracePeriodSeconds":1e99}`, ""},
+		"not an object":                          {`[1]`, "cannot unmarshal"},
+		"not JSON":                               {`{`, "unexpected end"},
+		"an unknown field":                       {`{"containerz":[]}`, "containerz"},
+		"a wrong type":                           {`{"containers":"server"}`, "containers"},
+		"a name twice":                           {`{"containers":[{"name":"a"},{"name":"a"}]}`, "a"},
+		"a bad quantity":                         {`{"containers":[{"name":"server","resources":{"limits":{"memory":"much"}}}]}`, `spec.containers[0].resources.limits.memory: "much" is not a quantity`},
+		"a quantity that takes a day to parse":   {`{"volumes":[{"name":"v","emptyDir":{"sizeLimit":"1e-999999999"}}]}`, `spec.volumes[0].emptyDir.sizeLimit: "1e-999999999" is not a quantity`},
+		"a bad quantity of the second container": {`{"containers":[{"name":"a"},{"name":"server","resources":{"limits":{"memory":"much"}}}]}`, `spec.containers[1].resources.limits.memory: "much" is not a quantity`},
+		"a bad quantity in a later field":        {`{"dnsPolicy":"None","overhead":{"cpu":"1e1.5"}}`, `spec.overhead.cpu: "1e1.5" is not a quantity`},
+		"the second of two quantities":           {`{"containers":[{"name":"server","resources":{"limits":{"cpu":"1","memory":"much"}}}]}`, `spec.containers[0].resources.limits.memory: "much" is not a quantity`},
+		"a quantity in a list of quantities":     {`{"overhead":[{"sizeLimit":"much"}]}`, `spec.overhead[0].sizeLimit: "much" is not a quantity`},
+		"a malformed quantity":                   {`{"overhead":{"cpu":"1e1.5"}}`, `spec.overhead.cpu: "1e1.5" is not a quantity`},
+		"the first of many quantities":           {`{"containers":[{"name":"server","resources":{"requests":{"b":"x","a":"x"},"limits":{"d":"x","c":"x"}}}]}`, "spec.containers[0].resources.limits.c:"},
+		"a quantity that is an object":           {`{"overhead":{"cpu":{}}}`, ""},
+		"a number as text":                       {`{"terminationGracePeriodSeconds":"5"}`, "terminationGracePeriodSeconds"},
+		"a huge number":                          {`{"terminationGracePeriodSeconds":1e99}`, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -106,4 +110,9 @@ func TestEmptyOverridesChangeNothing(t *testing.T) {
 			g.Expect(asJSON(t, desired)).To(MatchYAML(edited(t, plainDeployment, nil)))
 		})
 	}
+}
+
+func TestErrorOfOverridesHasItsCause(t *testing.T) {
+	cause := errors.New("no such field")
+	NewWithT(t).Expect(errors.Is(&overridesError{cause}, cause)).To(BeTrue())
 }

@@ -125,3 +125,23 @@ func TestPlanHasNoResultsOfProbes(t *testing.T) {
 	g.Expect(ok).To(BeTrue())
 	g.Expect(result.State).To(Equal(prober.Unknown))
 }
+
+// A plan tells which fields the controller would remove: those that it applied before with its field manager.
+func TestPlanRemovesWhatTheControllerAppliedBefore(t *testing.T) {
+	l := newLifecycle(t, setup.Options{}, staticGatewayAPI(false), func(s *spec) { s.Args = []string{"--verbose"} })
+	l.settle()
+	l.rollOut()
+	l.settle()
+	engine, err := NewPlanner(setup.Planning{API: mappedServer{l.Server, mapperOfKinds()}, Reader: l.Cache(), Clock: l.clock}, Options{Settings: settings})
+	l.Expect(err).NotTo(HaveOccurred())
+	server := l.server()
+	before, err := engine.Plan(t.Context(), server)
+	l.Expect(err).NotTo(HaveOccurred())
+	l.Expect(before.String()).NotTo(ContainSubstring("Update Deployment"))
+
+	server.Spec.Args = nil
+	plan, err := engine.Plan(t.Context(), server)
+
+	l.Expect(err).NotTo(HaveOccurred())
+	l.Expect(plan.String()).To(And(ContainSubstring("Update Deployment tools"), ContainSubstring("waiting for the Deployment controller to observe the last change")))
+}

@@ -176,3 +176,40 @@ func TestPodsThatCannotBeListedAreAnError(t *testing.T) {
 		})
 	}
 }
+
+// Probes never connect to nodes, whichever part of a pod says that an address is that of its node.
+func TestAddressesOfNodesAreNotThoseOfPods(t *testing.T) {
+	for name, c := range map[string]struct {
+		pod  corev1.Pod
+		want podAddress
+	}{
+		"own address":       {corev1.Pod{Status: corev1.PodStatus{HostIP: "10.0.0.2"}}, ownPod},
+		"the host network":  {corev1.Pod{Spec: corev1.PodSpec{HostNetwork: true}}, nodeAddress},
+		"the node":          {corev1.Pod{Status: corev1.PodStatus{HostIP: "10.0.0.1"}}, nodeAddress},
+		"one of the node's": {corev1.Pod{Status: corev1.PodStatus{HostIP: "10.0.0.2", HostIPs: []corev1.HostIP{{IP: "10.0.0.2"}, {IP: "10.0.0.1"}}}}, nodeAddress},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.pod.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}}
+			NewWithT(t).Expect(addressesOf([]corev1.Pod{c.pod})).To(Equal(map[string]podAddress{"10.0.0.1": c.want}))
+		})
+	}
+}
+
+func TestVersionOfEndpointsDoesNotDependOnTheirOrder(t *testing.T) {
+	a := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{UID: "a", ResourceVersion: "2"}}
+	b := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{UID: "b", ResourceVersion: "1"}}
+	NewWithT(t).Expect(versionOf([]discoveryv1.EndpointSlice{b, a})).To(Equal("a@2,b@1"))
+	NewWithT(t).Expect(versionOf([]discoveryv1.EndpointSlice{a, b})).To(Equal("a@2,b@1"))
+}
+
+func TestAddressesOfOtherServersStayInTheCache(t *testing.T) {
+	r := &podReader{}
+	a, b := client.ObjectKey{Namespace: "acme", Name: "a"}, client.ObjectKey{Namespace: "acme", Name: "b"}
+	r.store(a, podAddresses{version: "1"})
+	r.store(b, podAddresses{version: "2"})
+	for key, want := range map[client.ObjectKey]string{a: "1", b: "2"} {
+		known, ok := r.cached(key)
+		NewWithT(t).Expect(ok).To(BeTrue())
+		NewWithT(t).Expect(known.version).To(Equal(want))
+	}
+}

@@ -171,3 +171,8 @@ func TestRefusesTheServiceAccountOfTheManager(t *testing.T) {
 	creates.settings.ManagerAccount.Namespace = "elsewhere"
 	g.Expect(serviceAccount.Desired(creates)).NotTo(BeNil())
 }
+
+func TestEmptyNodeNameIsPermitted(t *testing.T) {
+	_, err := desiredDeployment(&scope{server: tools(overridden(`{"nodeName":""}`)), settings: Settings{PodOverrides: OverridesRestricted}})
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+}

@@ -72,9 +72,12 @@ func TestRotateSessionKeys(t *testing.T) {
 		"after that, when the next one has the age": {map[string]string{at(97 * day): "a", at(7 * day): "b"}, []string{at(7 * day), at(0)}, true, 7 * day},
 		"two when a manager was down":               {map[string]string{at(90 * day): "a", at(83 * day): "b"}, []string{at(83 * day), at(0)}, true, 7 * day},
 		"one that a user added":                     {map[string]string{at(3 * day): "a", at(day): "b"}, []string{at(3 * day), at(day)}, false, 4 * day},
-		"a clock that is ahead":                     {map[string]string{at(-time.Minute): "a"}, []string{at(-time.Minute)}, false, 7 * day},
-		"a clock that was far ahead":                {map[string]string{at(-300 * day): "a"}, []string{at(0), at(-300 * day)}, true, 7 * day},
-		"not a key":                                 {map[string]string{"key": "a", "20261123": "b", at(0): "short", at(day): ""}, []string{at(0)}, true, 7 * day},
+		"many, of which only the newest one has a younger one": {map[string]string{
+			at(60 * day): "a", at(50 * day): "b", at(40 * day): "c", at(30 * day): "d", at(20 * day): "e", at(10 * day): "f", at(day): "g"},
+			[]string{at(10 * day), at(day)}, false, 6 * day},
+		"a clock that is ahead":      {map[string]string{at(-time.Minute): "a"}, []string{at(-time.Minute)}, false, 7 * day},
+		"a clock that was far ahead": {map[string]string{at(-300 * day): "a"}, []string{at(0), at(-300 * day)}, true, 7 * day},
+		"not a key":                  {map[string]string{"key": "a", "20261123": "b", at(0): "short", at(day): ""}, []string{at(0)}, true, 7 * day},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -396,6 +399,9 @@ func TestPodsForwardSessions(t *testing.T) {
 		"group of the volumes": {func(s *spec) {
 			s.PodSecurityContext = &corev1.PodSecurityContext{FSGroup: ptr.To[int64](2000)}
 		}, 0o440, 9292, "48s"},
+		"security without a group": {func(s *spec) {
+			s.PodSecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](1000)}
+		}, 0o444, 9292, "48s"},
 		"user per session": {func(s *spec) {
 			s.PodSecurityContext = &corev1.PodSecurityContext{FSGroup: ptr.To[int64](2000)}
 			s.Bridge.FirstSessionUser = ptr.To[int64](100000)
@@ -551,25 +557,28 @@ func TestAllQuestionsAboutSessionKeysAreSkippedByAPlanWithoutThem(t *testing.T) 
 func TestSecretIsNotAppliedBeforeItsKeysAreRead(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "tools-session-keys", errors.New("no role"))
 	for name, c := range map[string]struct {
-		err   error
-		plans bool
-		want  string
+		cached, err error
+		plans       bool
+		want        string
 	}{
-		"unavailable":            {errors.New("no answer"), false, "reading Secret acme/tools-session-keys: no answer"},
-		"plan without the right": {forbidden, true, ""},
+		"unavailable": {errors.New("no answer"), errors.New("no answer"), false, "reading Secret acme/tools-session-keys: no answer"},
+		// New keys would replace those that the cache does not have yet.
+		"unavailable, and not in the cache": {nil, errors.New("no answer"), false, "reading Secret acme/tools-session-keys: no answer"},
+		"plan without the right":            {forbidden, forbidden, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			declared, err := sessionKeys.Declare(clientgoscheme.Scheme)
 			g.Expect(err).NotTo(HaveOccurred())
-			s := &scope{server: tools(forwarding), readers: readers{plans: c.plans, references: &references.Reader{}}}
+			s := &scope{server: tools(forwarding), clock: testingclock.NewFakePassiveClock(earlier.Time), readers: readers{plans: c.plans, references: &references.Reader{}}}
 			if c.plans {
 				s.references.Unreadable = func(error) {}
 			}
-			cluster := &phases.Cluster{Cached: keysReader(nil, c.err)}
+			cluster := &phases.Cluster{Cached: keysReader(nil, c.cached), Uncached: keysReader(nil, c.err)}
 			next, err := declared.Next(t.Context(), phases.Reconcile[*scope]{Scope: s, Owner: s.server, Cluster: cluster})
 			if c.want != "" {
 				g.Expect(err).To(MatchError(c.want))
+				g.Expect(next).To(BeNil(), "no Secret without keys is applied")
 				return
 			}
 			g.Expect(err).NotTo(HaveOccurred())

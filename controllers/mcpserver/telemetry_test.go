@@ -76,3 +76,29 @@ func TestHeadersForTheCollector(t *testing.T) {
 		})
 	}
 }
+
+func TestHeadersForTheCollectorAreMountedFromTheSecret(t *testing.T) {
+	g := NewWithT(t)
+	template := templateOf(t, exported)
+	g.Expect(asJSON(t, template.Spec.Volumes)).To(MatchYAML("[{name: fixpoint-otlp, secret: {secretName: otlp, items: [{key: headers, path: headers}]}}]"))
+	g.Expect(asJSON(t, containerNamed(template, proxyContainer).VolumeMounts)).To(MatchYAML("[{name: fixpoint-otlp, mountPath: /.fixpoint-otlp, readOnly: true}]"))
+}
+
+func TestCollectorNeedsNoHeaders(t *testing.T) {
+	g := NewWithT(t)
+	plain := func(s *spec) {
+		s.Telemetry = &v1beta1.MCPServerTelemetry{OTLP: &v1beta1.MCPServerOTLP{Endpoint: "http://collector:4318"}}
+	}
+	g.Expect(telemetryArguments(tools(plain))[4:]).To(Equal([]string{"--otlp-endpoint", "http://collector:4318"}))
+	for _, change := range []func(*spec){plain, audited} {
+		g.Expect(headersOf(tools(change))).To(BeNil())
+		g.Expect(templateOf(t, change).Spec.Volumes).To(BeEmpty())
+	}
+}
+
+func TestCertificatesAreCopiedForTheCollector(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(needsCertificates(tools(exported))).To(BeTrue())
+	g.Expect(needsCertificates(tools(audited))).To(BeFalse())
+	g.Expect(needsCertificates(tools())).To(BeFalse())
+}
