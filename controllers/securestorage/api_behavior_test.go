@@ -479,7 +479,7 @@ func TestEncryptionSaysWhatTheKeyDoesNotProtect(t *testing.T) {
 		want   string
 	}{
 		"an account that was created":  {want: "storage account is encrypted with key storage"},
-		"an account that existed then": {exists: true, want: "storage account is encrypted with key storage, except its queues and tables: it was created with keys for them that Azure manages, which cannot be changed"},
+		"an account that existed then": {exists: true, want: "storage account is encrypted with key storage, except its queues and tables, whose keys Azure manages since it was created; to encrypt them with the key too, create a new SecureStorage"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, fastCloud(), named("coveted"), adopt, retain)

@@ -48,7 +48,7 @@ func (s *scope) decideFormerGrants(former []keyGrant) phases.Observation {
 func (s *scope) encrypted() phases.Verdict {
 	message := "storage account is encrypted with key " + s.storage.Spec.Key.Name
 	if s.account.HasServiceKeys {
-		message += ", except its queues and tables: it was created with keys for them that Azure manages, which cannot be changed"
+		message += ", except its queues and tables, whose keys Azure manages since it was created; to encrypt them with the key too, create a new SecureStorage"
 	}
 	if len(s.unrevoked) > 0 {
 		return phases.DoneBecause(v1beta1.ReasonGrantNotRevoked, message+"; "+s.unrevokedMessage()).RecheckAfter(s.pollInterval())

@@ -30,7 +30,7 @@ var (
 	// keyTime is the name of a session key: the time of its creation.
 	keyTime = regexp.MustCompile(`\b\d{8}T\d{6}Z\b`)
 	// serviceKeys tells an account that was adopted from one that was created in its place after it was lost.
-	serviceKeys = regexp.MustCompile(`, except its queues and tables: .* cannot be changed`)
+	serviceKeys = regexp.MustCompile(`, except its queues and tables, .* create a new SecureStorage`)
 )
 
 // Snapshot returns the current state.
