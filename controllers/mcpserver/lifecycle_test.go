@@ -213,17 +213,25 @@ func TestIngressWaitsForItsClassOnlyWithClusterRights(t *testing.T) {
 }
 
 func TestRouteOfAClusterWithoutTheGatewayAPIIsNotRead(t *testing.T) {
-	l := newLifecycle(t, setup.Options{NoClusterRights: true}, staticGatewayAPI(false), exposed)
-	l.refuses = func(call ssatest.Call) error {
-		if strings.HasPrefix(call.Kind.Kind, "HTTPRoute") {
-			return errors.New("not served")
+	for condition, test := range map[string]struct {
+		edits []func(*spec)
+		want  string
+	}{
+		v1beta1.ConditionRouteReady:      {[]func(*spec){exposed}, "False KindMissing"},
+		v1beta1.ConditionDeploymentReady: {nil, "True Ready"}, // and there is no HTTPRoute to delete
+	} {
+		l := newLifecycle(t, setup.Options{NoClusterRights: true}, staticGatewayAPI(false), test.edits...)
+		l.refuses = func(call ssatest.Call) error {
+			if strings.HasPrefix(call.Kind.Kind, "HTTPRoute") {
+				return errors.New("not served")
+			}
+			return nil
 		}
-		return nil
+		l.settle()
+		l.rollOut()
+		l.settle()
+		l.Expect(l.condition(condition)).To(Equal(test.want))
 	}
-	l.settle()
-	l.rollOut()
-	l.settle()
-	l.Expect(l.condition(v1beta1.ConditionRouteReady)).To(Equal("False KindMissing"))
 }
 
 func TestMissingPermissionOnSecretsIsInTheCondition(t *testing.T) {
@@ -249,19 +257,4 @@ func TestPodsOfAPinnedServerAreReadFromTheAPIServer(t *testing.T) {
 	l.rollOut()
 	l.settle()
 	l.Expect(l.condition(v1beta1.ConditionContractReady)).NotTo(BeEmpty())
-}
-
-// Without the Gateway API, there is no HTTPRoute to delete.
-func TestServerWithoutARouteReadsNoneWhereTheGatewayAPIIsNotServed(t *testing.T) {
-	l := newLifecycle(t, setup.Options{NoClusterRights: true}, staticGatewayAPI(false))
-	l.refuses = func(call ssatest.Call) error {
-		if strings.HasPrefix(call.Kind.Kind, "HTTPRoute") {
-			return errors.New("not served")
-		}
-		return nil
-	}
-	l.settle()
-	l.rollOut()
-	l.settle()
-	l.Expect(l.condition(v1beta1.ConditionDeploymentReady)).To(Equal("True Ready"))
 }

@@ -33,6 +33,21 @@ func (f *fixture) changes(since int) []fakecloud.Entry {
 	return slices.DeleteFunc(f.writes()[since:], func(e fakecloud.Entry) bool { return e.Effect == fakecloud.Refused })
 }
 
+// observingFixture observes an account that was released, after the change in Azure. Edit and change are optional.
+func observingFixture(t *testing.T, edit func(*v1beta1.SecureStorageSpec), change func(*fixture) error) *fixture {
+	t.Helper()
+	edits := []func(*v1beta1.SecureStorageSpec){observe}
+	if edit != nil {
+		edits = append(edits, edit)
+	}
+	f := releasedFixture(t, "role", edits...)
+	if change != nil {
+		f.Expect(change(f)).To(Succeed())
+	}
+	f.clock.Step(time.Minute) // until Azure shows the change everywhere
+	return f
+}
+
 // releasedFixture has an account named coveted without an owner, which another SecureStorage with the same spec has
 // created and released; its SecureStorage is new.
 func releasedFixture(t *testing.T, access string, edits ...func(*v1beta1.SecureStorageSpec)) *fixture {
@@ -327,15 +342,7 @@ func TestFromObserveToManageWritesOnlyWhatDiffers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// given
-			edits := []func(*v1beta1.SecureStorageSpec){observe}
-			if c.edit != nil {
-				edits = append(edits, c.edit)
-			}
-			f := releasedFixture(t, "role", edits...)
-			if c.change != nil {
-				f.Expect(c.change(f)).To(Succeed())
-			}
-			f.clock.Step(time.Minute) // until Azure shows the change everywhere
+			f := observingFixture(t, c.edit, c.change)
 			f.runUntil("observed", func() bool { return f.ready() != nil })
 			before := len(f.writes())
 			// when
@@ -536,15 +543,7 @@ func TestObservesOncePerReconcile(t *testing.T) {
 		"differs, and is not known further": {edit: differs, fault: get("/roleassignments", http.StatusServiceUnavailable, "ServerTimeout"), want: v1beta1.ReasonCloudUnavailable, drifts: []string{"location: westeurope, found eastus"}, calls: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			edits := []func(*v1beta1.SecureStorageSpec){observe}
-			if c.edit != nil {
-				edits = append(edits, c.edit)
-			}
-			f := releasedFixture(t, "role", edits...)
-			if c.change != nil {
-				f.Expect(c.change(f)).To(Succeed())
-			}
-			f.clock.Step(time.Minute) // until Azure shows the change everywhere
+			f := observingFixture(t, c.edit, c.change)
 			f.storage.Status.Drifts = before
 			f.reconcile()
 			f.storage.Status.Drifts = before
