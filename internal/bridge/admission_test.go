@@ -23,6 +23,7 @@ func TestAdmission(t *testing.T) {
 		"own session that was never used":                   {4, []resident{used(me, time.Hour), unused(me, time.Second)}, 1},
 		"of several unused ones the oldest":                 {4, []resident{unused(me, time.Second), unused(me, time.Minute), unused(me, 0)}, 1},
 		"longest idle":                                      {4, []resident{used(me, time.Minute), used(me, time.Hour)}, 1},
+		"longest idle, the first":                           {4, []resident{used(me, time.Hour), used(me, time.Minute)}, 0},
 		"used a moment ago":                                 {4, []resident{used(me, evictAfter-1), used(other, evictAfter-1)}, -1},
 		"idle for long enough":                              {4, []resident{used(me, evictAfter)}, 0},
 		"with a pending request":                            {4, []resident{pending}, -1},
@@ -50,14 +51,15 @@ func TestAdmission(t *testing.T) {
 
 func TestAdmissionLimits(t *testing.T) {
 	g := NewWithT(t)
+	retried := And(HaveField("Reason", reasonTooManySessions), HaveField("RetryAfter", 5))
 	a := admission{maxSessions: 3, maxPerAddress: 2, counts: map[string]int{}}
 	g.Expect(a.full("one")).To(BeNil())
 	a.add("one")
 	a.add("one")
-	g.Expect(a.full("one")).To(MatchError(ContainSubstring("the limit of 2 sessions per client address is reached")))
+	g.Expect(a.full("one")).To(And(MatchError(ContainSubstring("the limit of 2 sessions per client address is reached")), retried))
 	g.Expect(a.full("two")).To(BeNil())
 	a.add("two")
-	g.Expect(a.full("three")).To(MatchError(ContainSubstring("the limit of 3 sessions is reached")))
+	g.Expect(a.full("three")).To(And(MatchError(ContainSubstring("the limit of 3 sessions is reached")), retried))
 	a.remove("one")
 	a.remove("one")
 	a.remove("two")

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -244,7 +245,9 @@ func (s Scorer) survivors(ctx context.Context, b *testBinary, overlay string, mu
 		err = b.survey(limited, s.Parallel)
 	}
 	switch {
-	case limited.Err() != nil && ctx.Err() == nil:
+	case ctx.Err() != nil:
+		return nil, 0, ctx.Err()
+	case limited.Err() != nil:
 		return nil, len(mutants), nil
 	case err != nil:
 		return nil, 0, err
@@ -418,18 +421,23 @@ func (b *testBinary) testsOf(id int) []testOf {
 	return tests
 }
 
-// detects runs the tests that reach a mutant: those first that take no time.
+// batchEnds divide the tests that reach a mutant by the time that they take together, from the quickest on.
+// The first batch notices most mutants.
+var batchEnds = [...]time.Duration{300 * time.Millisecond, 3 * time.Second, math.MaxInt64}
+
+// detects runs the tests that reach a mutant, the quickest first.
 func (b *testBinary) detects(ctx context.Context, id int) (bool, error) {
-	const quick = 2 * time.Second
-	var batches [2][]string
-	var took [2]time.Duration
+	var batches [len(batchEnds)][]string
+	var took [len(batchEnds)]time.Duration
+	var all time.Duration
+	batch := 0
 	for i, t := range b.testsOf(id) {
-		if i > 0 && b.longest > 0 && took[0]+took[1]+t.took > b.longest {
+		all += t.took
+		if i > 0 && b.longest > 0 && all > b.longest {
 			break
 		}
-		batch := 0
-		if took[0]+t.took > quick {
-			batch = 1
+		for all > batchEnds[batch] {
+			batch++
 		}
 		took[batch] += t.took
 		batches[batch] = append(batches[batch], regexp.QuoteMeta(t.name))
@@ -439,7 +447,7 @@ func (b *testBinary) detects(ctx context.Context, id int) (bool, error) {
 			continue
 		}
 		// A mutant that makes the tests much slower is one that they notice.
-		const atLeast, times = 20 * time.Second, 10
+		const atLeast, times = 5 * time.Second, 10
 		_, err := b.run(ctx, atLeast+times*took[i], []string{"MUTANT=" + strconv.Itoa(id)}, "-test.failfast", "-test.run", "^("+strings.Join(batch, "|")+")$")
 		if ctx.Err() != nil {
 			return false, ctx.Err()

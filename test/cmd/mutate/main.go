@@ -45,7 +45,7 @@ var bars = []bar{
 	{"controllers", 90, nil},
 	{"controllers/appservice", 90, nil},
 	{"controllers/mcpserver", 90, nil},
-	{"internal/bridge", 90, nil},
+	{"internal/bridge", 90, []string{"cmd/mcp-bridge"}},
 	{"internal/prober", 90, nil},
 	{"internal/references", 90, nil},
 	{"internal/workload", 90, []string{"controllers/appservice", "controllers/mcpserver"}},
