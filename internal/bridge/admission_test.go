@@ -61,6 +61,7 @@ func TestAdmissionLimits(t *testing.T) {
 	a.add("two")
 	g.Expect(a.full("three")).To(And(MatchError(ContainSubstring("the limit of 3 sessions is reached")), retried))
 	a.remove("one")
+	g.Expect(a.counts).To(HaveKeyWithValue("one", 1))
 	a.remove("one")
 	a.remove("two")
 	g.Expect(a.counts).To(BeEmpty())

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 func TestCrashEndsTheSession(t *testing.T) {
@@ -323,4 +325,42 @@ func TestStderrIsLoggedWithinBounds(t *testing.T) {
 	w.Expect(w.logs.String()).To(ContainSubstring(`"line"="line 3"`))
 	w.Expect(w.logs.String()).To(ContainSubstring(`"session"="`))
 	w.Expect(strings.Count(w.logs.String(), "Server wrote to stderr")).To(BeNumerically("<", 1000))
+}
+
+func TestProcessesThatExitTogetherAreAllReaped(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		t.Run(fmt.Sprintf("all %t", all), func(t *testing.T) {
+			g := NewWithT(t)
+			r := &reaper{all: all, running: map[int]func(syscall.WaitStatus){}} // it reaps when the test says so
+			var exited []int
+			for code := range 3 {
+				pid, err := r.start("/bin/sh", []string{"sh", "-c", fmt.Sprintf("exit %d", code)}, &syscall.ProcAttr{}, func(status syscall.WaitStatus) {
+					exited = append(exited, status.ExitStatus())
+				})
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Eventually(func() bool { return alive(pid) }, testTimeout).Should(BeFalse())
+			}
+
+			r.reap()
+
+			g.Expect(exited).To(ConsistOf(0, 1, 2))
+			g.Expect(r.running).To(BeEmpty())
+		})
+	}
+}
+
+func TestStatusOfFailures(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(badRequest(codeParse, "x")).To(Equal(&failure{Status: http.StatusBadRequest, Code: codeParse, Message: "x"}))
+	g.Expect(refused(reasonIdle, "x", 3)).To(Equal(&failure{Status: http.StatusServiceUnavailable, Code: codeRefused, Reason: reasonIdle, Message: "x", RetryAfter: 3}))
+	g.Expect(ended(reasonIdle, "x")).To(Equal(&failure{Status: http.StatusOK, Code: codeInternal, Reason: reasonIdle, Message: "x"}))
+}
+
+// Options.Collectors are served beside the metrics of the bridge.
+func TestMetricsOfOthersAreServed(t *testing.T) {
+	other := prometheus.NewCounter(prometheus.CounterOpts{Name: "other_total"})
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.Collectors = []prometheus.Collector{other} })
+	response := httptest.NewRecorder()
+	w.bridge.AdminHandler().ServeHTTP(response, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	w.Expect(response.Body.String()).To(And(ContainSubstring("other_total 0"), ContainSubstring("fixpoint_bridge_sessions 0")))
 }

@@ -53,6 +53,10 @@ func TestRefusals(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(resp.StatusCode).To(Equal(c.status), string(body))
 			g.Expect(string(body)).To(And(ContainSubstring(c.message), ContainSubstring(`"code":%d,`, c.code)))
+			g.Expect(strings.Count(string(body), "jsonrpc")).To(Equal(1), "there is one response")
+			if c.status == http.StatusMethodNotAllowed {
+				g.Expect(resp.Header.Get("Allow")).To(Equal(map[string]string{"PUT": "GET, POST, DELETE", "GET": "POST"}[c.method]))
+			}
 		})
 	}
 }

@@ -75,7 +75,7 @@ func TestIDsAreComparedByTheirValue(t *testing.T) {
 			g.Expect(key(other)).To(Equal(key(equal[0])), other)
 		}
 	}
-	different := []string{``, `1`, `"1"`, `2`, `-1`, `"a"`, `"A"`, `"s1"`, `1.5`, `12345678901234567890`, `12345678901234567891`, `true`}
+	different := []string{``, `1`, `"1"`, `2`, `-1`, `"a"`, `"A"`, `"s1"`, `1.5`, `12345678901234567890`, `12345678901234567891`, `1e999`, `2e999`, `true`}
 	keys := map[string]string{}
 	for _, raw := range different {
 		g.Expect(keys).NotTo(HaveKey(key(raw)), raw)

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"net/netip"
 	"reflect"
 	"testing"
 	"time"
@@ -58,18 +59,21 @@ func TestInvalidOptions(t *testing.T) {
 		change  func(*Options)
 		problem string // empty if they are valid
 	}{
-		"a command alone":                {func(*Options) {}, ""},
-		"no command":                     {func(o *Options) { o.Command = nil }, "no command: pass it after --"},
-		"an empty command":               {func(o *Options) { o.Command = []string{""} }, "no command"},
-		"a path":                         {func(o *Options) { o.Path = "/a/b" }, ""},
-		"a path without a slash":         {func(o *Options) { o.Path = "mcp" }, `Path "mcp" must start with /`},
-		"a path with a wildcard":         {func(o *Options) { o.Path = "/{a" }, "must not contain"},
-		"a path that ends a wildcard":    {func(o *Options) { o.Path = "/a}" }, "must not contain"},
-		"a path with a space":            {func(o *Options) { o.Path = "/a b" }, "must not contain"},
-		"a path with a query":            {func(o *Options) { o.Path = "/a?b" }, "must not contain"},
-		"a path with a fragment":         {func(o *Options) { o.Path = "/a#b" }, "must not contain"},
-		"a user of the system":           {func(o *Options) { o.FirstSessionUser = 5 }, "the users up to 101 more must be below 2^31"},
-		"replicas without keys":          {func(o *Options) { o.Peers = &peers.Options{} }, "set -session-keys"},
+		"a command alone":             {func(*Options) {}, ""},
+		"no command":                  {func(o *Options) { o.Command = nil }, "no command: pass it after --"},
+		"an empty command":            {func(o *Options) { o.Command = []string{""} }, "no command"},
+		"a path":                      {func(o *Options) { o.Path = "/a/b" }, ""},
+		"a path without a slash":      {func(o *Options) { o.Path = "mcp" }, `Path "mcp" must start with /`},
+		"a path with a wildcard":      {func(o *Options) { o.Path = "/{a" }, "must not contain"},
+		"a path that ends a wildcard": {func(o *Options) { o.Path = "/a}" }, "must not contain"},
+		"a path with a space":         {func(o *Options) { o.Path = "/a b" }, "must not contain"},
+		"a path with a query":         {func(o *Options) { o.Path = "/a?b" }, "must not contain"},
+		"a path with a fragment":      {func(o *Options) { o.Path = "/a#b" }, "must not contain"},
+		"a user of the system":        {func(o *Options) { o.FirstSessionUser = 5 }, "the users up to 101 more must be below 2^31"},
+		"replicas without keys":       {func(o *Options) { o.Peers = &peers.Options{} }, "set -session-keys"},
+		"replicas whose keys are gone": {func(o *Options) {
+			o.Peers = &peers.Options{KeyDirectory: "/no/such/directory", Server: "a", Address: netip.MustParseAddrPort("127.0.0.1:1")}
+		}, "/no/such/directory"},
 		"a host that is none":            {func(o *Options) { o.AllowedHosts = []string{"a/b"} }, "AllowedHosts"},
 		"an origin that is none":         {func(o *Options) { o.AllowedOrigins = []string{"a"} }, "AllowedOrigins"},
 		"several problems are all named": {func(o *Options) { o.Command, o.KeepAlive = nil, -time.Second }, "no command: pass it after --\nKeepAlive must not be negative"},
@@ -88,4 +92,14 @@ func TestInvalidOptions(t *testing.T) {
 			g.Expect(b).To(BeNil())
 		})
 	}
+}
+
+func TestTimesThatAreNoOptions(t *testing.T) {
+	g := NewWithT(t)
+	b, err := New(Options{Command: []string{"x"}, IOTimeout: 7 * time.Second})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer b.Close()
+	g.Expect(b.times).To(Equal(times{
+		bodyGrace: 5 * time.Second, discover: 3 * time.Second, lastRequest: 3 * time.Second, shutdown: time.Second, place: 7 * time.Second,
+	}))
 }

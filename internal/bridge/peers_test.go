@@ -200,9 +200,19 @@ func TestForwardedRequestsAreThoseOfTheCaller(t *testing.T) {
 	stop, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "", nil)
 	owner.Expect(err).NotTo(HaveOccurred())
 	stop.Header = http.Header{headerSession: {id}, headerCaller: {"bob"}}
+	stream := owner.open(http.MethodGet, "", headerSession, id, headerCaller, "ann")
+	defer stream.Body.Close()
+	isOpen := func() bool {
+		s := owner.bridge.lookup(id)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.standalone != nil
+	}
 	owner.Expect(other.bridge.endPeerStream(stop, owner.bridge.peers.Self())).To(MatchError("status 404"))
+	owner.Expect(isOpen()).To(BeTrue())
 	stop.Header.Set(headerCaller, "ann")
 	owner.Expect(other.bridge.endPeerStream(stop, owner.bridge.peers.Self())).To(Succeed())
+	owner.Expect(isOpen()).To(BeFalse())
 }
 
 // The response of a slow tool must not hold the message of the call.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -92,4 +94,37 @@ func TestPlacesOfLargeMessages(t *testing.T) {
 	g.Expect(p.addresses).To(BeEmpty())
 	g.Expect(p.all).To(BeEmpty())
 	g.Expect(newPlaces(1).perAddress).To(Equal(1), "there is always one")
+}
+
+// Without Content-Length, the size of a message is known only at its end.
+func TestLargeMessagesOfUnknownLengthAreRead(t *testing.T) {
+	q := newQuiet(t)
+	message := `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 3*smallMessage) + `"}`
+	r := requestWith(t, nil)
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(message)), -1
+
+	in, f := q.bridge.receive(httptest.NewRecorder(), r, q.session.takePlace)
+
+	q.Expect(f).To(BeNil())
+	q.Expect(string(in.message)).To(Equal(message))
+	in.release()
+}
+
+func TestRefusedMessagesReturnTheirPlace(t *testing.T) {
+	q := newQuiet(t)
+	for name, headers := range map[string]http.Header{
+		"the headers of another message": {"Content-Type": {jsonType}, headerMethod: {"other"}},
+		"too many requests":              {"Content-Type": {jsonType}},
+	} {
+		q.session.inFlight.Store(int32(q.bridge.opts.MaxRequests)) //nolint:gosec // a small number
+		r := requestWith(t, headers)
+		r.Body = io.NopCloser(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"x":"` + strings.Repeat("x", 2*smallMessage) + `"}}`))
+		response := httptest.NewRecorder()
+
+		q.session.post(response, r)
+
+		q.Expect(response.Code).To(BeNumerically(">=", 400), name)
+		q.Expect(q.session.large).To(BeEmpty(), name)
+		q.Expect(q.bridge.places.all).To(BeEmpty(), name)
+	}
 }

@@ -271,7 +271,7 @@ func TestLargeMessagesOfTheServerInASession(t *testing.T) {
 	q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = 10 })
 	out := q.begin("1", "")
 	q.session.lastUse.Store(7)
-	q.session.tooLarge(&oversize{bytes: 11})
+	q.session.tooLarge(&oversize{bytes: 11, method: "notifications/message"}) // which gets no response
 	q.Expect(q.session.lastUse.Load()).To(BeNumerically(">", 7))
 	q.session.tooLarge(&oversize{bytes: 11, id: []byte("1"), method: "m"})
 	const message = `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the message has 11 bytes, which exceeds the limit of 10","data":{"reason":"MessageTooLarge"}}}`

@@ -82,3 +82,18 @@ func TestEvictedSessionsAreReplacedOnce(t *testing.T) {
 	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable), "a session in use is not evicted")
 	w.Expect(reply.Header.Get("Retry-After")).To(Equal("5"))
 }
+
+// The place of a session whose process exits is free in a moment, whoever had it.
+func TestPlaceOfASessionThatHasEndedIsGivenFirst(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.MaxSessions = 2 })
+	q.bridge.admission.add("another")
+	q.bridge.stopping[q.session] = struct{}{}
+	defer delete(q.bridge.stopping, q.session)
+
+	replaced, f := q.bridge.reserve("another")
+
+	q.Expect(f).To(BeNil())
+	q.Expect(replaced).To(BeIdenticalTo(q.session))
+	q.bridge.release("another")
+	q.bridge.release("another")
+}

@@ -290,3 +290,20 @@ func TestResponsesWithoutASession(t *testing.T) {
 	undelivered.box <- mail{message: []byte(`{"n":1}`)}
 	g.Expect(undelivered.serve(t.Context(), broken, time.Hour)).To(BeFalse())
 }
+
+// A request whose client has left counts as one that no client waits for until it ends.
+func TestRequestsOfClientsThatLeftAreCountedUntilTheyEnd(t *testing.T) {
+	q := newQuiet(t)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	message, err := parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+	q.Expect(err).NotTo(HaveOccurred())
+
+	q.worker.request(httptest.NewRecorder(), requestWith(t, nil).WithContext(ctx), &incoming{envelope: message, release: func() {}})
+
+	q.Eventually(func() int {
+		q.bridge.shared.mu.Lock()
+		defer q.bridge.shared.mu.Unlock()
+		return q.bridge.shared.unawaited
+	}).Should(BeZero())
+}

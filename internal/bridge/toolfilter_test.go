@@ -17,6 +17,7 @@ func TestFilterTools(t *testing.T) {
 		"white space":            {" { \"result\" : { \"tools\" : [ { \"name\" : \"delete\" } , { \"name\" : \"get\" } ] , \"a\" : 1.0 } } ", ` { "result" : { "tools" : [{ "name" : "get" }] , "a" : 1.0 } } `},
 		"all":                    {`{"result":{"tools":[{"name":"delete"},{"name":"delete_all"}]}}`, `{"result":{"tools":[]}}`},
 		"none":                   {`{"result":{"tools":[{"name":"get"}]}}`, ""},
+		"a title like a name":    {`{"result":{"tools":[{"name":"get","title":"delete"}]}}`, ""},
 		"an escaped name":        {`{"result":{"tools":[{"name":"\u0064elete"}]}}`, `{"result":{"tools":[]}}`},
 		"escaped members":        {`{"\u0072esult":{"\u0074ools":[{"n\u0061me":"delete"}]}}`, `{"\u0072esult":{"\u0074ools":[]}}`},
 		"two names":              {`{"result":{"tools":[{"name":"get","name":"delete"},{"name":"delete","name":"get"}]}}`, `{"result":{"tools":[]}}`},

@@ -147,6 +147,17 @@ func TestListsOfToolsAreBounded(t *testing.T) {
 	g.Expect(broken.invalid).To(HaveLen(toolsMaxReported))
 	g.Expect(broken.invalid).To(HaveEach(HaveLen(toolsMaxReport)))
 
+	short := &tools{params: map[string][]param{}}
+	for i := range 300 {
+		_, err = short.add(fmt.Appendf(nil, `{"tools":[{"name":"%d","inputSchema":{"properties":{"%d":{"type":"string","x-mcp-header":"A"}}}}]}`, i, i))
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	g.Expect(short.bytes).To(BeNumerically(">", 300*200), "each tool and each parameter counts, however short its name is")
+
+	next, err := broken.add(nil)
+	g.Expect(err).NotTo(HaveOccurred(), "a server that has no such method has no tools")
+	g.Expect(next).To(BeEmpty())
+
 	_, err = broken.add(json.RawMessage(`{"tools":1}`))
 	g.Expect(err).To(MatchError(ContainSubstring("reading a list of tools")))
 }
