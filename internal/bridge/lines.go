@@ -76,7 +76,7 @@ func (l *lineReader) skip() ([]byte, *oversize, error) {
 	for {
 		part, err := l.r.ReadSlice('\n')
 		s.feed(part)
-		size += len(part)
+		size += len(bytes.TrimRight(part, "\r\n"))
 		switch {
 		case err == nil:
 			return nil, s.describe(size), nil

@@ -43,10 +43,11 @@ func TestLinesUpToTheLimitAreRead(t *testing.T) {
 		"long lines one after another":     {x(lineBuffer+7) + "\n" + x(lineBuffer+8) + "\na\n", large, []any{x(lineBuffer + 7), x(lineBuffer + 8), "a"}},
 		"as long as a limit over a buffer": {x(large) + "\na\n", large, []any{x(large), "a"}},
 		"longer than the limit, in parts":  {x(large+1) + "\na\n", large, []any{oversize{bytes: large + 1}, "a"}},
-		"much longer than the limit":       {x(9*lineBuffer) + "\n" + x(lineBuffer+7) + "\n", 2 * lineBuffer, []any{oversize{bytes: 9*lineBuffer + 1}, x(lineBuffer + 7)}},
+		"much longer than the limit":       {x(9*lineBuffer) + "\n" + x(lineBuffer+7) + "\n", 2 * lineBuffer, []any{oversize{bytes: 9 * lineBuffer}, x(lineBuffer + 7)}},
+		"much longer, of two characters":   {x(9*lineBuffer) + "\r\n", lineBuffer, []any{oversize{bytes: 9 * lineBuffer}}},
 		"much longer, without an end":      {"a\n" + x(9*lineBuffer), lineBuffer, []any{"a"}},
-		"with an id that is in all parts":  {`{"params":"` + x(9*lineBuffer) + `","id":7}` + "\n", lineBuffer, []any{oversize{id: []byte("7"), bytes: 9*lineBuffer + 21}}},
-		"with a method at the beginning":   {`{"method":"m","params":"` + x(9*lineBuffer) + `"}` + "\n", lineBuffer, []any{oversize{method: "m", bytes: 9*lineBuffer + 27}}},
+		"with an id that is in all parts":  {`{"params":"` + x(9*lineBuffer) + `","id":7}` + "\n", lineBuffer, []any{oversize{id: []byte("7"), bytes: 9*lineBuffer + 20}}},
+		"with a method at the beginning":   {`{"method":"m","params":"` + x(9*lineBuffer) + `"}` + "\n", lineBuffer, []any{oversize{method: "m", bytes: 9*lineBuffer + 26}}},
 		"with an id, longer than a limit":  {`{"id":"a","result":"` + x(small) + `"}` + "\n", small, []any{oversize{id: []byte(`"a"`), bytes: small + 22}}},
 	} {
 		t.Run(name, func(t *testing.T) {
