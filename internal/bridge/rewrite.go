@@ -39,9 +39,7 @@ func answered(e *envelope, c *sharedCall) ([]byte, error) {
 // addressed returns a notification with the ids and token of the client.
 func addressed(e *envelope, c *sharedCall) ([]byte, error) {
 	m := wire{Version: e.Version, Method: e.Method, Params: e.Params.raw}
-	if len(c.token) > 0 {
-		m.Params = replace(m.Params, c.token, "progressToken")
-	}
+	m.Params = replace(m.Params, c.token, "progressToken")
 	m.Params = replace(m.Params, c.id, "requestId")
 	m.Params = replace(m.Params, c.id, "_meta", keySubscription)
 	return marshal(m)
@@ -171,6 +169,11 @@ func (w *worker) recordFirstResponse() {
 func (w *worker) notify(e *envelope) {
 	number, c := w.addressee(e)
 	if c == nil {
+		return
+	}
+	if len(e.Params.ProgressToken) > 0 && !present(c.token) {
+		// The client did not ask for progress.
+		w.dropped(reasonNoStream)
 		return
 	}
 	message, err := addressed(e, c)

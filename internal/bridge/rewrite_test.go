@@ -89,6 +89,19 @@ func TestNotificationsReachTheClientThatTheyBelongTo(t *testing.T) {
 	q.Expect(q.metric("dropped_messages_total")).To(BeZero())
 }
 
+// The number of the bridge may be the token of another request of the client.
+func TestProgressThatAClientDidNotAskForIsDropped(t *testing.T) {
+	for name, params := range map[string]string{"no token": `{}`, "a token that is null": `{"_meta":{"progressToken":null}}`} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t)
+			c, number := q.call(`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":` + params + `}`)
+			q.worker.fromServer([]byte(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + number + `,"progress":1}}`))
+			q.Expect(received(c)).To(BeEmpty())
+			q.Expect(q.metric("dropped_messages_total", reasonNoStream)).To(Equal(1.0))
+		})
+	}
+}
+
 // A log message names no request. It must not reach a client that may not be the one whose data it has.
 func TestLogMessagesReachTheOnlyClientThatAskedForThem(t *testing.T) {
 	q := newQuiet(t)
@@ -137,7 +150,7 @@ func TestSlowClientsWithoutASessionFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = c.limit })
-			slow, number := q.call(`{"jsonrpc":"2.0","id":1,"method":"m"}`)
+			slow, number := q.call(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"t"}}}`)
 			for range c.count - 1 {
 				q.worker.fromServer(notification(number, c.size))
 			}
