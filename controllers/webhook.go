@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -153,7 +154,7 @@ func (w *webhook) start(ctx context.Context) (stop func(), err error) {
 		w.terminating.Store(true)
 		terminating <- time.Now()
 	})
-	return func() {
+	return sync.OnceFunc(func() {
 		defer cancel()
 		if !release() {
 			select {
@@ -166,7 +167,7 @@ func (w *webhook) start(ctx context.Context) (stop func(), err error) {
 		if err := w.server.Shutdown(bounded); err != nil {
 			_ = w.server.Close()
 		}
-	}, nil
+	}), nil
 }
 
 func (w *webhook) endConnections(handler http.Handler) http.Handler {

@@ -104,6 +104,7 @@ func TestTheWebhookServesUntilNoRequestsComeAnyMore(t *testing.T) {
 	g.Expect(stopped).NotTo(BeClosed(), "an API server may send another request")
 	close(lingered)
 	g.Eventually(stopped).Should(BeClosed())
+	stop() // a second call returns
 	_, err = client.Post("https://"+w.address+conversion.Path, "application/json", strings.NewReader(review))
 	g.Expect(err).To(MatchError(ContainSubstring("connection refused")))
 }
@@ -117,6 +118,7 @@ func TestTheWebhookEndsAtOnceWithAManagerThatFails(t *testing.T) {
 	stop, err := w.start(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 	stop()
+	stop() // a second call returns
 }
 
 func TestTheWebhookIsOptional(t *testing.T) {
