@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -346,13 +347,13 @@ func TestMigratesOnlyWithAWebhookAndClusterRights(t *testing.T) {
 	hook, err := o.newWebhook(cfg)
 	g.Expect(err).NotTo(HaveOccurred())
 
-	g.Expect(o.addMigration(mgr, nil, cfg)).To(Succeed())
+	g.Expect(o.addMigration(t.Context(), mgr, nil, cfg)).To(Succeed())
 	without := o
 	without.NoClusterRights = true
-	g.Expect(without.addMigration(mgr, hook, cfg)).To(Succeed())
+	g.Expect(without.addMigration(t.Context(), mgr, hook, cfg)).To(Succeed())
 	g.Expect(mgr.added).To(BeEmpty())
 
-	g.Expect(o.addMigration(mgr, hook, cfg)).To(Succeed())
+	g.Expect(o.addMigration(t.Context(), mgr, hook, cfg)).To(Succeed())
 	g.Expect(mgr.added).To(HaveLen(1))
 	added, ok := mgr.added[0].(*migration.Migration)
 	g.Expect(ok).To(BeTrue())
@@ -375,8 +376,39 @@ func TestMigratesOnlyWithAWebhookAndClusterRights(t *testing.T) {
 	})
 
 	mgr.failing[""] = errAdded
-	g.Expect(o.addMigration(mgr, hook, cfg)).To(And(MatchError(errAdded), MatchError(HavePrefix("adding the migration of stored objects: "))))
-	g.Expect(o.addMigration(mgr, hook, &rest.Config{Host: "::"})).To(MatchError(HavePrefix("preparing the migration of stored objects: ")))
+	g.Expect(o.addMigration(t.Context(), mgr, hook, cfg)).To(And(MatchError(errAdded), MatchError(HavePrefix("adding the migration of stored objects: "))))
+	g.Expect(o.addMigration(t.Context(), mgr, hook, &rest.Config{Host: "::"})).To(MatchError(HavePrefix("preparing the migration of stored objects: ")))
+}
+
+// Events about cluster-scoped objects are in the namespace default, which belongs to this release or to another one.
+func TestMigrationsRecordEventsOutsideTheNamespacesOfTheRelease(t *testing.T) {
+	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(time.Minute)
+	server, cfg := startAPIServer(t)
+	o, err := Options{
+		LeaderElection: true, LeaderElectionNamespace: "fixpoint", Namespaces: []string{"acme"},
+		WebhookAddress: ":0", WebhookService: "webhook", PodNamespace: "fixpoint", Logger: logr.Discard(),
+	}.complete()
+	g.Expect(err).NotTo(HaveOccurred())
+	hook, err := o.newWebhook(cfg)
+	g.Expect(err).NotTo(HaveOccurred())
+	guarded, options := rest.CopyConfig(cfg), o.managerOptions()
+	_, err = o.newElection(guarded, &options)
+	g.Expect(err).NotTo(HaveOccurred())
+	mgr, err := ctrl.NewManager(guarded, options)
+	g.Expect(err).NotTo(HaveOccurred())
+	recording := &recordingManager{Manager: mgr}
+	g.Expect(o.addMigration(t.Context(), recording, hook, cfg)).To(Succeed())
+	added, ok := recording.added[0].(*migration.Migration)
+	g.Expect(ok).To(BeTrue())
+
+	definition := definitionOf("appservices.fixpoint.dev")
+	definition.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+	added.Recorder.Eventf(definition, nil, corev1.EventTypeNormal, migration.ReasonMigrated, "Migrate", "All objects are stored in v1beta1.")
+
+	g.Eventually(func() []*http.Request {
+		return server.sent(http.MethodPost, "/apis/events.k8s.io/v1/namespaces/default/events")
+	}).Should(HaveLen(1))
 }
 
 // settingsOf reads the options of a controller, whose type controller-runtime does not export.

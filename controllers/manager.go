@@ -246,7 +246,7 @@ func NewManager(ctx context.Context, cfg *rest.Config, o Options) (ctrl.Manager,
 	if err := o.addControllers(ctx, mgr, caches, election.guard, serviceAccountOf(cfg)); err != nil {
 		return nil, err
 	}
-	if err := o.addMigration(mgr, hook, unguarded); err != nil {
+	if err := o.addMigration(ctx, mgr, hook, unguarded); err != nil {
 		return nil, err
 	}
 	if err := addChecks(mgr, election.guard, hook); err != nil {
