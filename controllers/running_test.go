@@ -190,6 +190,23 @@ func TestALeaderReconcilesWhatItsOptionsSelect(t *testing.T) {
 	g.Expect(*election.Spec.HolderIdentity).To(BeEmpty(), "another replica becomes the leader at once")
 }
 
+// Lists of HTTPRoutes that the manager waited for would never end.
+func TestAManagerStartsWhileTheGatewayAPIIsRemoved(t *testing.T) {
+	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(time.Minute)
+	server, cfg := startAPIServer(t)
+	g.Expect(server.Create(t.Context(), serverTools())).To(Succeed())
+	mgr, err := NewManager(t.Context(), cfg, Options{Controllers: []string{mcpserver.Name}, Logger: logr.Discard()})
+	g.Expect(err).NotTo(HaveOccurred())
+
+	server.forget(gatewayv1.GroupName)
+	start(t, mgr)
+
+	g.Eventually(func() error {
+		return server.Get(t.Context(), client.ObjectKey{Namespace: "acme", Name: "tools"}, &appsv1.Deployment{})
+	}).Should(Succeed())
+}
+
 // abdicating is a cloud to which the leader sends a write when it loses the Lease.
 type abdicating struct {
 	policy.Transporter

@@ -92,7 +92,7 @@ func (r readers) forget(server client.ObjectKey) {
 
 // NewEngine creates the engine with the clients of a manager.
 func NewEngine(mgr ctrl.Manager, o Options) (*Engine, error) {
-	r, _, err := newReaders(mgr, o)
+	r, err := newReaders(mgr, o)
 	if err != nil {
 		return nil, err
 	}
@@ -110,9 +110,14 @@ func newEngineWith(mgr ctrl.Manager, o Options, r readers) (*Engine, error) {
 
 // Setup adds the controller, and the prober, to a manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	r, gateways, err := newReaders(mgr, o)
+	r, err := newReaders(mgr, o)
 	if err != nil {
 		return err
+	}
+	options := o.ForEngine(mgr, &v1beta1.MCPServerList{})
+	if !o.NoClusterRights {
+		gateways := newGatewayAPI(mgr, cache.New)
+		r.gateways, options.WatchChild = gateways, gateways.watchChild
 	}
 	engine, err := newEngineWith(mgr, o, r)
 	if err != nil {
@@ -124,17 +129,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := references.Index(ctx, mgr.GetFieldIndexer(), &v1beta1.MCPServer{}, watchedReferencesOf); err != nil {
 		return err
 	}
-	options := o.ForEngine(mgr, &v1beta1.MCPServerList{})
 	options.Sources = append(options.Sources, o.sources(mgr, r)...)
 	if o.Guard.RequiresClaims() {
 		o.Guard.Subscribe(stopProbingLost(ctx, mgr, o.Prober, r))
 		options.Wrap = o.probingOnlyClaimed(r, options.Wrap)
-	}
-	if gateways != nil {
-		options.WatchChild = gateways.watchChild
-		if err := mgr.Add(gateways); err != nil {
-			return fmt.Errorf("adding the watch of the Gateway API: %w", err)
-		}
 	}
 	return engine.SetupWithManager(mgr, options)
 }
@@ -157,9 +155,8 @@ func (o Options) sources(mgr ctrl.Manager, r readers) []source.Source {
 		references.Secret, references.ConfigMap, references.ServiceAccount, references.PersistentVolumeClaim)...)
 }
 
-// newReaders returns the Gateway API also as a runnable that follows it, unless that needs permissions
-// that the manager lacks.
-func newReaders(mgr ctrl.Manager, o Options) (readers, *gatewayAPI, error) {
+// newReaders returns readers for which the Gateway API is served or not as it is now.
+func newReaders(mgr ctrl.Manager, o Options) (readers, error) {
 	r := readers{
 		references: &references.Reader{Metadata: mgr.GetClient(), Data: mgr.GetAPIReader()},
 		keys:       &keyReader{metadata: mgr.GetClient(), data: mgr.GetAPIReader()},
@@ -170,22 +167,17 @@ func newReaders(mgr ctrl.Manager, o Options) (readers, *gatewayAPI, error) {
 	// The cache holds no pods.
 	_, podStatus, err := setup.Direct(mgr, FieldManager)
 	if err != nil {
-		return r, nil, err
+		return r, err
 	}
 	r.podStatus = podStatus
 	hashKey, err := newHashKey(mgr, o)
 	if err != nil {
-		return r, nil, err
+		return r, err
 	}
 	r.hashKey = hashKey
-	if o.NoClusterRights {
-		served, err := isServed(mgr.GetRESTMapper(), mgr.GetScheme(), &gatewayv1.HTTPRoute{})
-		r.gateways = staticGatewayAPI(served)
-		return r, nil, err
-	}
-	gateways, err := newGatewayAPI(mgr, cache.New)
-	r.gateways = gateways
-	return r, gateways, err
+	served, err := isServed(mgr.GetRESTMapper(), mgr.GetScheme(), &gatewayv1.HTTPRoute{})
+	r.gateways = staticGatewayAPI(served)
+	return r, err
 }
 
 // newHashKey returns nil if the namespace of the manager is not known, as outside of a cluster.

@@ -296,7 +296,6 @@ func TestSetupFailsWithItsSteps(t *testing.T) {
 	}{
 		"what is served is not known": {func(m *failingManager) { m.mapper = failingMapper{} }, "checking whether the API server serves HTTPRoute: no answer"},
 		"the prober":                  {func(m *failingManager) { m.added = 0 }, "adding the prober: refused"},
-		"the Gateway API":             {func(m *failingManager) { m.added = 1 }, "adding the watch of the Gateway API: refused"},
 		"the index of references":     {func(m *failingManager) { m.index = &v1beta1.MCPServer{} }, "refused"},
 		"the index of a child":        {func(m *failingManager) { m.index = &corev1.Service{} }, "refused"},
 	} {
@@ -313,35 +312,56 @@ func TestSetupFollowsTheGatewayAPIOnlyWithClusterRights(t *testing.T) {
 		g := NewWithT(t)
 		m, o := newFailingManager(t)
 		o.NoClusterRights = !rights
-		r, gateways, err := newReaders(m, o)
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(gateways != nil).To(Equal(rights))
-		g.Expect(r.gateways.isWatched()).To(Equal(rights))
-		g.Expect(r.gateways.isServed()).To(BeTrue())
 		g.Expect(Setup(t.Context(), m, o)).To(Succeed())
-		g.Expect(m.runnables).To(HaveLen(map[bool]int{true: 3, false: 2}[rights]), "the prober, the controller, and what follows the Gateway API")
-		for _, added := range m.runnables {
-			if api, ok := added.(*gatewayAPI); ok {
-				g.Expect(api.controller).NotTo(BeNil(), "HTTPRoutes are watched by what follows the Gateway API")
-			}
-		}
+		g.Expect(m.runnables).To(HaveLen(2), "the prober and the controller")
+		r, err := newReaders(m, o)
+		g.Expect(err).NotTo(HaveOccurred())
 		sources := o.sources(m, r)
 		o.NoClusterRights = true
 		g.Expect(len(sources)-len(o.sources(m, r))).To(Equal(map[bool]int{true: 1, false: 0}[rights]), "IngressClasses")
 		engine, err := NewEngine(m, o)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(engine).NotTo(BeNil())
+
+		// Only what follows the API indexes HTTPRoutes later.
+		m, o = newFailingManager(t)
+		m.index, o.NoClusterRights = &gatewayv1.HTTPRoute{}, !rights
+		g.Expect(Setup(t.Context(), m, o) == nil).To(Equal(rights))
 	}
-	m, o := newFailingManager(t)
-	m.mapper = failingMapper{}
-	_, err := NewEngine(m, o)
-	NewWithT(t).Expect(err).To(MatchError("checking whether the API server serves HTTPRoute: no answer"))
+}
+
+func TestPlansDetectTheGatewayAPI(t *testing.T) {
+	for name, c := range map[string]struct {
+		mapper   meta.RESTMapper
+		isServed bool
+		err      string
+	}{
+		"served":     {mapper: mapperOfKinds("HTTPRoute"), isServed: true},
+		"not served": {mapper: mapperOfKinds("Gateway")},
+		"no answer":  {mapper: failingMapper{}, err: "checking whether the API server serves HTTPRoute: no answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			m, o := newFailingManager(t)
+			m.mapper = c.mapper
+			r, err := newReaders(m, o)
+			if c.err != "" {
+				g.Expect(err).To(MatchError(c.err))
+				_, err = NewEngine(m, o)
+				g.Expect(err).To(MatchError(c.err))
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(r.gateways.isServed()).To(Equal(c.isServed))
+			g.Expect(r.gateways.isWatched()).To(BeFalse())
+		})
+	}
 }
 
 func TestReadersReadWhatTheCacheHasAndTheRestFromTheAPIServer(t *testing.T) {
 	g := NewWithT(t)
 	m, o := newFailingManager(t)
-	r, _, err := newReaders(m, o)
+	r, err := newReaders(m, o)
 	g.Expect(err).NotTo(HaveOccurred())
 	for _, reader := range []client.Reader{r.references.Metadata, r.keys.metadata} {
 		g.Expect(reader).To(Equal(m.GetClient()))
@@ -356,7 +376,7 @@ func TestReadersReadWhatTheCacheHasAndTheRestFromTheAPIServer(t *testing.T) {
 	o.ManagerNamespace = "system"
 	o.Prober, err = prober.New(prober.Options{Rewrite: func(*url.URL) {}, Metrics: prometheus.NewRegistry()})
 	g.Expect(err).NotTo(HaveOccurred())
-	r, _, err = newReaders(m, o)
+	r, err = newReaders(m, o)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(r.pods).To(BeNil(), "probes do not connect to pods")
 	g.Expect(r.hashKey.Namespace).To(Equal("system"))
@@ -475,7 +495,7 @@ func TestWhatIsWrittenWithoutTheCacheHasTheFieldManagerOfTheController(t *testin
 		managers = append(managers, request.URL.Query().Get("fieldManager"))
 		return nil, errors.New("no answer")
 	})}
-	r, _, err := newReaders(m, o)
+	r, err := newReaders(m, o)
 	g.Expect(err).NotTo(HaveOccurred())
 
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "tools-1", UID: "pod-1", ResourceVersion: "1"}}

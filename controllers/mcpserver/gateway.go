@@ -2,9 +2,9 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,16 +29,21 @@ import (
 // routeDefinition is the CustomResourceDefinition by which a cluster serves HTTPRoutes.
 const routeDefinition = "httproutes.gateway.networking.k8s.io"
 
+// routeSyncTimeout bounds the first lists of HTTPRoutes and Gateways, which never end if the API is removed meanwhile. It is
+// less than the time for which a controller waits for its sources.
+const routeSyncTimeout = time.Minute
+
 // gatewayAPI watches whether the cluster serves the Gateway API, which can be installed and removed while
-// the manager runs, and watches HTTPRoutes and Gateways while it does. It is a manager.Runnable.
+// the manager starts and runs, and watches HTTPRoutes and Gateways while it does. It is a source of the controller.
 type gatewayAPI struct {
 	mgr   ctrl.Manager
 	watch phases.ChildWatch
-	// controller is the controller that watches are added to.
-	controller controller.Controller
-	queue      atomic.Pointer[requestQueue]
+	// queue is that of the controller.
+	queue requestQueue
 	// newCache is [cache.New] outside of tests.
 	newCache cache.NewCacheFunc
+	// known is closed once it is known whether the cluster serves the API.
+	known chan struct{}
 
 	mu sync.Mutex
 	// gateways caches all Gateways of the cluster; nil while the cluster does not serve them.
@@ -47,37 +52,17 @@ type gatewayAPI struct {
 	stop context.CancelFunc
 }
 
-// newGatewayAPI detects whether the cluster serves the Gateway API now.
-func newGatewayAPI(mgr ctrl.Manager, newCache cache.NewCacheFunc) (*gatewayAPI, error) {
-	g := &gatewayAPI{mgr: mgr, newCache: newCache}
-	for _, kind := range []client.Object{&gatewayv1.HTTPRoute{}, &gatewayv1.Gateway{}} {
-		served, err := isServed(mgr.GetRESTMapper(), mgr.GetScheme(), kind)
-		if !served {
-			return g, err
-		}
-	}
-	gateways, err := g.cacheOf("Gateways", nil)
-	g.gateways = gateways
-	return g, err
+func newGatewayAPI(mgr ctrl.Manager, newCache cache.NewCacheFunc) *gatewayAPI {
+	return &gatewayAPI{mgr: mgr, newCache: newCache, known: make(chan struct{})}
 }
 
-// watchChild takes over the watch of HTTPRoutes: it adds the watches that are possible now, and the source
-// through which others are added later.
+// watchChild takes over the watch of HTTPRoutes.
 func (g *gatewayAPI) watchChild(c controller.Controller, watch phases.ChildWatch) (bool, error) {
 	if _, isRoute := watch.Object.(*gatewayv1.HTTPRoute); !isRoute {
 		return false, nil
 	}
-	g.controller, g.watch = c, watch
-	if err := c.Watch(g.source()); err != nil || g.gateways == nil {
-		return true, err
-	}
-	if err := g.index(); err != nil {
-		return true, err
-	}
-	if err := c.Watch(source.Kind(g.mgr.GetCache(), watch.Object, watch.Handler)); err != nil {
-		return true, err
-	}
-	return true, c.Watch(g.gatewaySource(g.gateways))
+	g.watch = watch
+	return true, c.Watch(g)
 }
 
 func (g *gatewayAPI) index() error {
@@ -96,13 +81,6 @@ func (g *gatewayAPI) cacheOf(what string, objects map[client.Object]cache.ByObje
 	}
 	return built, nil
 }
-
-func (g *gatewayAPI) gatewaySource(gateways cache.Cache) source.Source {
-	return source.Kind[client.Object](gateways, &gatewayv1.Gateway{}, handler.EnqueueRequestsFromMapFunc(g.serversWithRoute))
-}
-
-// NeedLeaderElection is false, so that standby replicas have full caches.
-func (g *gatewayAPI) NeedLeaderElection() bool { return false }
 
 func (g *gatewayAPI) isServed() bool {
 	g.mu.Lock()
@@ -138,13 +116,9 @@ func (g *gatewayAPI) route(namespace, name string) *gatewayv1.HTTPRoute {
 	return &route
 }
 
-// Start watches until ctx is done.
-func (g *gatewayAPI) Start(ctx context.Context) error {
-	g.mu.Lock()
-	if g.gateways != nil {
-		g.stop = g.run(ctx, g.gateways)
-	}
-	g.mu.Unlock()
+// Start watches until ctx is done. Standby replicas watch as well, so that they have full caches.
+func (g *gatewayAPI) Start(ctx context.Context, queue requestQueue) error {
+	g.queue = queue
 	definition := &metav1.PartialObjectMetadata{}
 	definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	definitions, err := g.cacheOf("CustomResourceDefinitions",
@@ -173,12 +147,24 @@ func (g *gatewayAPI) Start(ctx context.Context) error {
 			log.FromContext(ctx).Error(err, "Failed to watch the CustomResourceDefinition of HTTPRoutes")
 		}
 	}()
-	if definitions.WaitForCacheSync(ctx) {
-		g.watchDefinition(ctx, changed, func() bool {
-			return definitions.Get(ctx, client.ObjectKey{Name: routeDefinition}, definition.DeepCopy()) == nil
-		})
+	go func() {
+		if definitions.WaitForCacheSync(ctx) {
+			g.watchDefinition(ctx, changed, func() bool {
+				return definitions.Get(ctx, client.ObjectKey{Name: routeDefinition}, definition.DeepCopy()) == nil
+			})
+		}
+		// The caches stay for reconciles that still run.
+	}()
+	return nil
+}
+
+// WaitForSync lets the first reconciles wait until it is known whether the API is served: they would otherwise report it
+// as missing. If that takes too long, they begin without the API, which is watched as soon as it is served.
+func (g *gatewayAPI) WaitForSync(ctx context.Context) error {
+	select {
+	case <-g.known:
+	case <-ctx.Done():
 	}
-	// The caches stay for reconciles that still run.
 	return nil
 }
 
@@ -187,6 +173,7 @@ func (g *gatewayAPI) Start(ctx context.Context) error {
 func (g *gatewayAPI) watchDefinition(ctx context.Context, changed <-chan struct{}, isDefined func() bool) {
 	const minDelay, maxDelay = 250 * time.Millisecond, 5 * time.Minute
 	delay, retry := minDelay, time.NewTimer(0)
+	known := sync.OnceFunc(func() { close(g.known) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -203,8 +190,10 @@ func (g *gatewayAPI) watchDefinition(ctx context.Context, changed <-chan struct{
 				log.FromContext(ctx).V(1).Info("Gateway API is installed but not served yet; retrying", "error", err.Error())
 				retry.Reset(delay)
 				delay = min(2*delay, maxDelay)
+				continue
 			}
 		}
+		known()
 	}
 }
 
@@ -224,17 +213,31 @@ func (g *gatewayAPI) startWatches(ctx context.Context) error {
 	if err := g.index(); err != nil {
 		return err
 	}
-	if _, err := g.mgr.GetCache().GetInformer(ctx, g.watch.Object); err != nil {
+	syncing, cancel := context.WithTimeout(ctx, routeSyncTimeout)
+	defer cancel()
+	if _, err := g.mgr.GetCache().GetInformer(syncing, g.watch.Object); err != nil {
 		return err
 	}
 	gateways, err := g.cacheOf("Gateways", nil)
 	if err != nil {
 		return err
 	}
-	stop := g.run(ctx, gateways)
-	if err := g.addWatches(ctx, gateways); err != nil {
-		stop()
+	if _, err := gateways.GetInformer(syncing, &gatewayv1.Gateway{}); err != nil {
 		return err
+	}
+	stop := g.run(ctx, gateways)
+	if !gateways.WaitForCacheSync(syncing) {
+		stop()
+		return errors.New("the cache of Gateways has not synced")
+	}
+	for _, watched := range []source.Source{
+		source.Kind(g.mgr.GetCache(), g.watch.Object, g.watch.Handler),
+		source.Kind[client.Object](gateways, &gatewayv1.Gateway{}, handler.EnqueueRequestsFromMapFunc(g.serversWithRoute)),
+	} {
+		if err := watched.Start(ctx, g.queue); err != nil {
+			stop()
+			return err
+		}
 	}
 	g.mu.Lock()
 	g.gateways, g.stop = gateways, stop
@@ -253,17 +256,6 @@ func (g *gatewayAPI) run(ctx context.Context, gateways cache.Cache) context.Canc
 		}
 	}()
 	return stop
-}
-
-// addWatches adds the watches to the controller, which may already run.
-func (g *gatewayAPI) addWatches(ctx context.Context, gateways cache.Cache) error {
-	if _, err := gateways.GetInformer(ctx, &gatewayv1.Gateway{}); err != nil {
-		return err
-	}
-	if err := g.controller.Watch(source.Kind(g.mgr.GetCache(), g.watch.Object, g.watch.Handler)); err != nil {
-		return err
-	}
-	return g.controller.Watch(g.gatewaySource(gateways))
 }
 
 // stopWatches stops the watches after the cluster has stopped serving the Gateway API.
@@ -285,22 +277,10 @@ func (g *gatewayAPI) removeInformer(ctx context.Context) error {
 	return g.mgr.GetCache().RemoveInformer(ctx, g.watch.Object)
 }
 
-// source keeps the queue of the controller for [gatewayAPI.enqueue].
-func (g *gatewayAPI) source() source.Source {
-	return source.Func(func(_ context.Context, queue requestQueue) error {
-		g.queue.Store(&queue)
-		return nil
-	})
-}
-
 // enqueue enqueues all MCPServers with a route.
 func (g *gatewayAPI) enqueue(ctx context.Context) {
-	queue := g.queue.Load()
-	if queue == nil {
-		return // the controller has not started, and reconciles all objects when it does
-	}
 	for _, request := range g.serversWithRoute(ctx, nil) {
-		(*queue).Add(request)
+		g.queue.Add(request)
 	}
 }
 
@@ -331,8 +311,8 @@ func refersTo(server *v1beta1.MCPServer, gateway client.Object) bool {
 	return false
 }
 
-// staticGatewayAPI is the Gateway API for a manager without cluster-wide permissions: it is served or not as
-// detected when the manager started.
+// staticGatewayAPI is the Gateway API for plans, and for a manager without cluster-wide permissions: it is served or not
+// as detected when the manager started.
 type staticGatewayAPI bool
 
 func (u staticGatewayAPI) isServed() bool                         { return bool(u) }
