@@ -848,6 +848,7 @@ type MCPServerHTTPRoute struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(ref, self.exists_one(other, other.name == ref.name && has(other.__namespace__) == has(ref.__namespace__) && (!has(ref.__namespace__) || other.__namespace__ == ref.__namespace__) && has(other.sectionName) == has(ref.sectionName) && (!has(ref.sectionName) || other.sectionName == ref.sectionName)))",message="parentRefs must not name the same listener twice: remove one of them, or set different sectionNames"
+	// +kubebuilder:validation:XValidation:rule="self.all(ref, self.all(other, other.name != ref.name || has(other.__namespace__) != has(ref.__namespace__) || (has(ref.__namespace__) && other.__namespace__ != ref.__namespace__) || has(other.sectionName) == has(ref.sectionName)))",message="parentRefs must not name both a Gateway and a listener of it: set sectionName in each reference to the Gateway, or keep one without it"
 	ParentRefs []MCPServerParentRef `json:"parentRefs"`
 
 	// hostnames are the DNS names of the route, without a scheme, port or
@@ -867,7 +868,7 @@ type MCPServerHTTPRoute struct {
 	// +optional
 	// +kubebuilder:default="/"
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="path must start with '/': use a value such as /tools"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^/([-A-Za-z0-9/._~!$&()*+,;=:@\\']|%[0-9a-fA-F]{2})*$') && !self.matches('//|/[.]{1,2}(/|$)|%2[fF]')",message="path must be a URL path that starts with '/', without query, fragment, '.', '..' and empty segments and '%2F': use a value such as /tools"
 	Path string `json:"path,omitempty"`
 }
 

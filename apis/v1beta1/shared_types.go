@@ -161,14 +161,14 @@ type Ingress struct {
 	// host is the DNS name, without a scheme, port or wildcard.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="host must be a DNS name in lower case, without scheme, port, path or wildcard: use a value such as shop.example.com"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$') && !self.matches('^(0*(25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})([.]|$)){4}$')",message="host must be a DNS name in lower case, not an IP address, and without scheme, port, path or wildcard: use a value such as shop.example.com"
 	Host string `json:"host"`
 
 	// path is the URL path prefix of the application.
 	// +optional
 	// +kubebuilder:default="/"
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="path must start with '/': use a value such as /shop"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/') && !self.matches('//|/[.]{1,2}(/|$)|%2[fF]')",message="path must start with '/', without '.', '..' and empty segments and '%2F': use a value such as /shop"
 	Path string `json:"path,omitempty"`
 
 	// ingressClassName is the IngressClass of the Ingress. Defaults to the

@@ -146,7 +146,7 @@ sessionAffinity: ClientIP
 sessionAffinityTimeoutSeconds: 86400
 disruptionBudget: {minAvailable: 0}
 httpRoute:
-  parentRefs: [{name: public}, {name: public, namespace: gateways}, {name: public, namespace: gateways, sectionName: https}]
+  parentRefs: [{name: public}, {name: public, namespace: gateways, sectionName: http}, {name: public, namespace: gateways, sectionName: https}]
   hostnames: [tools.example.com, a]
   path: /tools
 protocol: {probe: Periodic, interval: 59m60s, timeout: 0m30s}
@@ -204,6 +204,8 @@ authorization:
 		spec: mcpServer(mcpServerDefaults, fmt.Sprintf(`mounts: [%s]`,
 			repeated(24, `{name: m%[1]d, mountPath: /m%02[1]d/`+longPath+`, secret: {name: a, items: [`+
 				strings.ReplaceAll(repeated(32, `{key: `+strings.Repeat("k", 250)+`%02d, path: `+strings.Repeat("a/", 126)+`b}`), "%", "%%")+`]}}`)))},
+	"route path of all characters": {
+		spec: mcpServer(mcpServerDefaults, `{httpRoute: {parentRefs: [{name: a}], path: "/.a/..b/-._~!$&'()*+,;=:@%20%2E/"}}`)},
 	"text as large as it may be": {
 		spec: mcpServer(mcpServerDefaults, fmt.Sprintf(`{command: [%s], args: [%s], env: [%s]}`,
 			repeated(64, strings.Repeat("c", 4090)+"%d"), repeated(32, strings.Repeat("a", 16380)+"%d"),

@@ -63,8 +63,9 @@ const (
 	emptyRuleMessage       = "rules must each have to, ports or both, because an empty rule allows all connections: set at least one of them, or remove egress to allow all connections"
 	endPortMessage         = "endPort must not be less than port: raise endPort, or omit it for a single port"
 	parentsMessage         = "parentRefs must not name the same listener twice: remove one of them, or set different sectionNames"
+	parentsBothMessage     = "parentRefs must not name both a Gateway and a listener of it: set sectionName in each reference to the Gateway, or keep one without it"
 	hostnamesMessage       = "hostnames must be DNS names in lower case, without scheme, port, path or wildcard: use a value such as tools.example.com"
-	routePathMessage       = "path must start with '/': use a value such as /tools"
+	routePathMessage       = "path must be a URL path that starts with '/', without query, fragment, '.', '..' and empty segments and '%2F': use a value such as /tools"
 	gatewayMessage         = "name must be the name of a Gateway: " + anyName
 	gatewayNSMessage       = "namespace must be the name of a namespace: use lower-case letters, digits and '-', starting and ending with a letter or digit, or omit it for the namespace of the MCPServer"
 	listenerMessage        = "sectionName must be the name of a listener: " + anyName + ", or omit it for all listeners"
@@ -293,6 +294,8 @@ var mcpServerRefusals = map[string]refusal{
 	"route through the same Gateway twice": badServer(`httpRoute: {parentRefs: [{name: a}, {name: a}]}`, "httpRoute.parentRefs", parentsMessage),
 	"route through the same listener twice": badServer(`httpRoute: {parentRefs: [{name: a, namespace: b, sectionName: c}, {name: a, namespace: b, sectionName: c}]}`,
 		"httpRoute.parentRefs", parentsMessage),
+	"route through a Gateway and a listener of it": badServer(`httpRoute: {parentRefs: [{name: a, namespace: b}, {name: a, namespace: b, sectionName: c}]}`,
+		"httpRoute.parentRefs", parentsBothMessage),
 	"route of a wildcard":             badServer(`httpRoute: {parentRefs: [{name: a}], hostnames: ["*.example.com"]}`, "httpRoute.hostnames", hostnamesMessage),
 	"route without a slash":           badServer(`httpRoute: {parentRefs: [{name: a}], path: tools}`, "httpRoute.path", routePathMessage),
 	"route through no good name":      badServer(`httpRoute: {parentRefs: [{name: My_Gateway}]}`, "httpRoute.parentRefs[0].name", gatewayMessage),
@@ -336,6 +339,9 @@ func init() {
 	}
 	for _, path := range []string{"", "mcp", "/mcp?x=y", "/mcp#x", "//mcp", "/a/../mcp", "/.", "/m cp", "/%zz", "/mcp\n"} {
 		mcpServerRefusals[fmt.Sprintf("path of %q", path)] = badServer(fmt.Sprintf("path: %q", path), "path", urlPathMessage)
+	}
+	for _, path := range []string{"", "//", "/a//b", "/a/../b", "/a/..", "/./a", "/a%2Fb", "/a%2fb", "/a#b", "/a?b", "/a b", "/ä", "/%zz"} {
+		mcpServerRefusals[fmt.Sprintf("route path of %q", path)] = badServer(fmt.Sprintf("httpRoute: {parentRefs: [{name: a}], path: %q}", path), "httpRoute.path", routePathMessage)
 	}
 	for _, path := range []string{"", "/", "etc/x", "/etc/", "/etc//x", "/etc/../x", "/./x", "/a:b", "/a\tb", "/.fixpoint/bridge"} {
 		mcpServerRefusals[fmt.Sprintf("file at %q", path)] = badServer(fmt.Sprintf("files: [{path: %q}]", path), "files[0].path", filePathMessage)

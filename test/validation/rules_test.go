@@ -42,8 +42,8 @@ const (
 	budgetMessage     = "disruptionBudget needs exactly one of minAvailable and maxUnavailable: set one and remove the other"
 	availMessage      = "minAvailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': use a value such as 2 or '50%'"
 	unavailMessage    = "maxUnavailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': use a value such as 1 or '25%'"
-	hostMessage       = "host must be a DNS name in lower case, without scheme, port, path or wildcard: use a value such as shop.example.com"
-	pathMessage       = "path must start with '/': use a value such as /shop"
+	hostMessage       = "host must be a DNS name in lower case, not an IP address, and without scheme, port, path or wildcard: use a value such as shop.example.com"
+	pathMessage       = "path must start with '/', without '.', '..' and empty segments and '%2F': use a value such as /shop"
 	classMessage      = "ingressClassName must be the name of an IngressClass: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default of the cluster"
 	tlsMessage        = "tlsSecretName must be the name of a Secret: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for plain HTTP"
 	hookMessage       = "preDeploy needs image, command or args, because it would otherwise run the application itself, which does not end: set command to a value such as [/app/migrate, up]"
@@ -201,6 +201,18 @@ var ruleRefusals = map[string]refusal{
 		spec: `{image: "shop:1", ingress: {host: Shop.example.com}}`, field: "spec.ingress.host", message: hostMessage},
 	"host with an empty label": {
 		spec: `{image: "shop:1", ingress: {host: shop..example.com}}`, field: "spec.ingress.host", message: hostMessage},
+	"host that is an IP address": {
+		spec: `{image: "shop:1", ingress: {host: 192.168.0.255}}`, field: "spec.ingress.host", message: hostMessage},
+	"host that is an IP address with zeros": {
+		spec: `{image: "shop:1", ingress: {host: 010.000.0.01}}`, field: "spec.ingress.host", message: hostMessage},
+	"ingress path with an empty segment": {
+		spec: `{image: "shop:1", ingress: {host: a.b, path: /shop//cart}}`, field: "spec.ingress.path", message: pathMessage},
+	"ingress path that goes up": {
+		spec: `{image: "shop:1", ingress: {host: a.b, path: /shop/..}}`, field: "spec.ingress.path", message: pathMessage},
+	"ingress path with a dot": {
+		spec: `{image: "shop:1", ingress: {host: a.b, path: /./shop}}`, field: "spec.ingress.path", message: pathMessage},
+	"ingress path with an escaped slash": {
+		spec: `{image: "shop:1", ingress: {host: a.b, path: /shop%2Fcart}}`, field: "spec.ingress.path", message: pathMessage},
 	"ingress path without a slash": {
 		spec: `{image: "shop:1", ingress: {host: a.b, path: shop}}`, field: "spec.ingress.path", message: pathMessage},
 	"ingress class that is no name": {
