@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -127,4 +128,42 @@ func TestRefusedMessagesReturnTheirPlace(t *testing.T) {
 		q.Expect(q.session.large).To(BeEmpty(), name)
 		q.Expect(q.bridge.places.all).To(BeEmpty(), name)
 	}
+}
+
+// A request that gets no place of all has not taken one of its address.
+func TestPlaceOfAnAddressIsGivenBackWithoutAPlaceOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, p := NewWithT(t), newPlaces(4)
+		for _, address := range []string{"a", "b", "b", "c"} {
+			_, ok := p.take(t.Context(), address)
+			g.Expect(ok).To(BeTrue())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, ok := p.take(ctx, "a")
+		g.Expect(ok).To(BeFalse())
+		g.Expect(p.addresses["a"].places).To(HaveLen(1))
+		g.Expect(p.addresses["a"].users).To(Equal(1))
+	})
+}
+
+// The client cannot send while the bridge does not read.
+func TestWaitForAPlaceIsNoTimeOfTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, b, body := NewWithT(t), &Bridge{times: times{place: time.Minute}}, &timedBody{begun: time.Now()}
+		_, ok := b.waitForPlace(t.Context(), body, func(context.Context) (func(), bool) {
+			<-time.After(20 * time.Second) // in a bubble, which takes no time
+			return func() {}, true
+		})
+		g.Expect(ok).To(BeTrue())
+		g.Expect(body.begun).To(BeTemporally("==", time.Now()))
+
+		waiting := time.Now()
+		_, ok = b.waitForPlace(t.Context(), body, func(ctx context.Context) (func(), bool) {
+			<-ctx.Done()
+			return nil, false
+		})
+		g.Expect(ok).To(BeFalse())
+		g.Expect(time.Since(waiting)).To(Equal(time.Minute), "it ends")
+	})
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -96,4 +98,40 @@ func TestPlaceOfASessionThatHasEndedIsGivenFirst(t *testing.T) {
 	q.Expect(replaced).To(BeIdenticalTo(q.session))
 	q.bridge.release("another")
 	q.bridge.release("another")
+}
+
+// A session has one place for large messages, which must not be lost when the bridge has none.
+func TestPlaceOfASessionIsGivenBackWithoutAPlaceOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, all := NewWithT(t), newPlaces(2)
+		s := &session{bridge: &Bridge{places: all}, address: "a", large: make(chan struct{}, 1)}
+		releaseOther, _ := all.take(t.Context(), "b")
+		_, _ = all.take(t.Context(), "c")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, ok := s.takePlace(ctx)
+		g.Expect(ok).To(BeFalse())
+		g.Expect(s.large).To(BeEmpty())
+
+		releaseOther()
+		release, ok := s.takePlace(t.Context())
+		g.Expect(ok).To(BeTrue())
+		g.Expect(s.large).To(HaveLen(1))
+		release()
+		g.Expect(s.large).To(BeEmpty())
+		g.Expect(all.all).To(HaveLen(1), "that of the third address")
+	})
+}
+
+// They have no response that would count as use.
+func TestNotificationsAreUseOfASession(t *testing.T) {
+	q := newQuiet(t)
+	q.session.lastUse.Store(time.Now().Add(-time.Hour).UnixNano())
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/mcp", strings.NewReader(`{"jsonrpc":"2.0","method":"notifications/x"}`))
+	response := httptest.NewRecorder()
+	q.session.post(response, request)
+	q.Expect(response.Code).To(Equal(http.StatusAccepted))
+	q.Eventually(q.toSession).Should(Receive())
+	q.Expect(q.session.resident().idle).To(BeNumerically("<", time.Hour))
+	q.Expect(q.session.resident().used).To(BeTrue())
 }
