@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -363,4 +364,31 @@ func TestMetricsOfOthersAreServed(t *testing.T) {
 	response := httptest.NewRecorder()
 	w.bridge.AdminHandler().ServeHTTP(response, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	w.Expect(response.Body.String()).To(And(ContainSubstring("other_total 0"), ContainSubstring("fixpoint_bridge_sessions 0")))
+}
+
+// A shell that starts a server does not pass signals on.
+func TestAllProcessesOfAServerGetItsSignals(t *testing.T) {
+	g := NewWithT(t)
+	r := newReaper(false)
+	defer r.close()
+	out, stdout, err := os.Pipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	defer out.Close()
+	exited := make(chan struct{})
+	attr := &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, stdout.Fd(), 2}, Sys: &syscall.SysProcAttr{Setpgid: true}}
+	script := `exec 2>/dev/null; trap : TERM; (trap 'echo ended; exit' TERM; echo begun; while :; do sleep 1; done) & wait; wait`
+	pid, err := r.start("/bin/sh", []string{"sh", "-c", script}, attr, func(syscall.WaitStatus) { close(exited) })
+	_ = stdout.Close()
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() {
+		r.kill(pid, syscall.SIGKILL)
+		<-exited
+	}()
+	g.Expect(out.SetReadDeadline(time.Now().Add(20 * time.Second))).To(Succeed())
+	lines := bufio.NewScanner(out)
+	g.Expect(lines.Scan()).To(BeTrue())
+	g.Expect(lines.Text()).To(Equal("begun"))
+	r.kill(pid, syscall.SIGTERM)
+	g.Expect(lines.Scan()).To(BeTrue())
+	g.Expect(lines.Text()).To(Equal("ended"))
 }

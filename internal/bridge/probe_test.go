@@ -252,3 +252,15 @@ func TestServersThatEndAreReported(t *testing.T) {
 		})
 	}
 }
+
+// What a server speaks is known only once both of its generations were asked.
+func TestGenerationsAreNotKnownAfterACancelledCheck(t *testing.T) {
+	w := newTestBridge(t, []string{"sed", "-u", "-n", `s/.*"id":1,.*/{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"]}}/p`})
+	ctx, cancel := context.WithCancel(t.Context())
+	checked := make(chan error, 1)
+	go func() { checked <- w.bridge.Check(ctx) }()
+	w.Eventually(func() float64 { return w.metric("child_starts_total") }).Should(Equal(2.0), "initialize has no response")
+	cancel()
+	w.Eventually(checked).Should(Receive(MatchError(context.Canceled)))
+	w.Expect(w.bridge.speaks.Load()).To(BeNil())
+}

@@ -307,3 +307,27 @@ func TestRequestsOfClientsThatLeftAreCountedUntilTheyEnd(t *testing.T) {
 		return q.bridge.shared.unawaited
 	}).Should(BeZero())
 }
+
+// A client that repeats its request at once must not find the process that has exited.
+func TestServerThatExitedIsRemovedBeforeItsRequestsFail(t *testing.T) {
+	q := newQuiet(t)
+	s := q.bridge.shared
+	s.worker = q.worker
+	c, _ := q.call(`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`)
+	close(q.worker.child.stderr.done)
+	c.mu.Lock()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		q.worker.childGone()
+	}()
+	isRemoved := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.worker == nil
+	}
+	q.Eventually(isRemoved).WithTimeout(10 * time.Second).Should(BeTrue())
+	c.mu.Unlock()
+	q.Eventually(ended).Should(BeClosed())
+	q.Expect(c.failed).To(HaveField("Reason", reasonServerExited))
+}
