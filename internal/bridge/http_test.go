@@ -332,3 +332,10 @@ func TestNoSubscriptionsStartDuringTheDrain(t *testing.T) {
 	w.force()
 	w.Eventually(w.done).Should(Receive(BeNil()))
 }
+
+func TestClientsCannotHoldConnections(t *testing.T) {
+	g, s := NewWithT(t), newServer(http.NotFoundHandler())
+	g.Expect(s.ReadHeaderTimeout).To(Equal(10 * time.Second))
+	g.Expect(s.IdleTimeout).To(Equal(2 * time.Minute))
+	g.Expect(s.MaxHeaderBytes).To(Equal(64 << 10))
+}

@@ -343,3 +343,22 @@ func TestRolloutWithoutAffinity(t *testing.T) {
 	g.Expect(failed.Load()).To(BeZero())
 	t.Logf("%d calls of %d sessions, %d failed", calls.Load(), sessions, failed.Load())
 }
+
+// The next request of a client can go to another replica.
+func TestClientsOfAReplicaThatDrainsConnectAgain(t *testing.T) {
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
+	w := newReplica(t, tinyServer(), keys, "a")
+	ids := map[string]string{"its own": w.session(), "that of another replica": newReplica(t, tinyServer(), keys, "a").session()}
+	for _, draining := range []bool{false, true} {
+		w.bridge.mu.Lock()
+		w.bridge.draining = draining
+		w.bridge.mu.Unlock()
+		for session, id := range ids {
+			resp := w.open(http.MethodPost, ping, headerSession, id)
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			w.Expect(resp.StatusCode).To(Equal(http.StatusOK), session)
+			w.Expect(resp.Close).To(Equal(draining), session)
+		}
+	}
+}
