@@ -460,3 +460,14 @@ func TestReplicasWithOneContractShareItsMemory(t *testing.T) {
 	e.agree()
 	g.Expect(e.contract).To(BeIdenticalTo(e.members[0].contract))
 }
+
+func TestContractIsReadOnceItIsAskedFor(t *testing.T) {
+	g := NewWithT(t)
+	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "1"})
+	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute})
+	r.settle(0)
+	g.Expect(r.contract()).To(BeEmpty())
+	r.serve("a")
+	r.settle(0)
+	g.Expect(r.contract()).To(Equal("1"), "with a probe that is not scheduled")
+}

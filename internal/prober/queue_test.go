@@ -64,3 +64,22 @@ func TestNamespaceThatComesLaterFindsASlowSlot(t *testing.T) {
 	q.promote(now)
 	g.Expect(taken(q)).To(Equal(map[string]int{"other": 3}))
 }
+
+// A namespace whose server is removed while its probe waits leaves its share to others.
+func TestRemovedReplicaLeavesNoShare(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		g := NewWithT(t)
+		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		q := newQueue(64)
+		removed := &member{entry: &entry{key: types.NamespacedName{Namespace: "removed", Name: "web"}}, due: now, slow: slow}
+		q.add(removed)
+		q.promote(now)
+		q.remove(removed)
+		q.remove(removed)
+		g.Expect(q.hasBacklog()).To(BeFalse())
+		g.Expect(q.laneOf(removed).shares).To(BeEmpty())
+		dueIn(q, "a", 200, slow, now)
+		q.promote(now)
+		g.Expect(taken(q)).To(Equal(map[string]int{"a": map[bool]int{false: 32, true: 16}[slow]}))
+	}
+}

@@ -490,13 +490,15 @@ func TestAnotherReplicaIsListedWhileTheFirstFails(t *testing.T) {
 		if j.address == "a:1" {
 			return answer{err: &Error{Kind: Refused}}
 		}
-		return answer{server: Server{Name: "web", Tools: 3}, listed: j.list}
+		return answer{server: Server{Name: "web", Capabilities: []string{"tools"}, Tools: 3}, listed: j.list}
 	})
+	s.random = func() float64 { return 0.5 } // which replica is the next when the lists are due depends on it
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}, Interval: time.Minute})
 	start(t, s.Prober)
 	s.settle(0)
-	s.advance(2*time.Minute, time.Second, 0)
-	g.Expect(s.result("web").Server).To(Equal(&Server{Name: "web", Tools: 3}))
+	g.Expect(s.result("web").Server.Tools).To(Equal(NotCounted))
+	s.advance(10*time.Minute, time.Second, 0)
+	g.Expect(s.result("web").Server).To(Equal(&Server{Name: "web", Capabilities: []string{"tools"}, Tools: 3}))
 }
 
 func TestRemovedReplicaIsNotProbedAgain(t *testing.T) {
@@ -531,4 +533,25 @@ func TestForgottenServersTakeNoMemory(t *testing.T) {
 	g.Expect(p.entries).To(BeEmpty())
 	g.Expect(p.namespaces).To(BeEmpty())
 	g.Expect(p.queue.waiting).To(BeEmpty())
+}
+
+// A server that is upgraded in place may support a newer version.
+func TestNewestVersionIsRequestedWithEachFullProbe(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	s.setScript(func(_ context.Context, j job) answer { return answer{listed: j.list, version: sessionVersion} })
+	s.Set(name("web"), Target{URL: "http://web/mcp"})
+	start(t, s.Prober)
+	s.settle(0)
+	s.advance(time.Hour, time.Second, 0)
+	full := 0
+	for _, j := range s.jobs {
+		if j.full {
+			full++
+			g.Expect(j.version).To(BeEmpty())
+		} else {
+			g.Expect(j.version).To(Equal(sessionVersion))
+		}
+	}
+	g.Expect(full).To(BeNumerically(">", 1))
 }

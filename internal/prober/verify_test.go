@@ -73,11 +73,17 @@ func TestVerifiedReplicaThatChangesIsFoundWithinTwoIntervals(t *testing.T) {
 func TestVerifiedReplicaThatCouldNotBeListedIsProbedEarlier(t *testing.T) {
 	g := NewWithT(t)
 	r := verified(t, map[string]string{"a": "1"}, []string{"a"}, nil)
+	listed := r.script
 	r.setScript(func(context.Context, job) answer { return answer{} })
 	r.advance(2*time.Minute, time.Second, 0)
 	before := r.count("web")
 	r.advance(4*time.Minute, time.Second, 0)
 	g.Expect(r.count("web") - before).To(BeNumerically(">=", 12))
+	r.setScript(listed)
+	r.advance(time.Minute, time.Second, 0)
+	before = r.count("web")
+	r.advance(4*time.Minute, time.Second, 0)
+	g.Expect(r.count("web")-before).To(BeNumerically("<=", 5), "until it is listed")
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1"}))
 }
 
