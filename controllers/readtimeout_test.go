@@ -53,6 +53,9 @@ func TestReadsOfAStaleCacheTimeOutOncePerMinute(t *testing.T) {
 		g.Expect(c.Get(t.Context(), key, &corev1.Service{})).To(Succeed())
 		g.Expect(c.Get(t.Context(), key, &corev1.ConfigMap{})).To(Succeed())
 		g.Expect(*inner).To(Equal(staleClient{waited: 3, read: 4}))
+		g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "shop"}, &corev1.Service{})).To(Succeed())
+		g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: "other", Name: "web"}, &corev1.Service{})).To(Succeed())
+		g.Expect(*inner).To(Equal(staleClient{waited: 5, read: 6}))
 	})
 }
 

@@ -517,6 +517,8 @@ func TestJobsOfTwoVersionsDoNotOverlap(t *testing.T) {
 
 	r.hangs = false
 	r.Expect(r.Server.Delete(context.Background(), pod)).To(Succeed())
+	elsewhere := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "pod", Labels: first.Spec.Template.Labels}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	r.Expect(r.Server.Create(context.Background(), elsewhere)).To(Succeed(), "of an AppService with the same name")
 	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
 		ended := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: strings.ToLower(string(phase)), Labels: first.Spec.Template.Labels}}
 		r.Expect(r.Server.Create(context.Background(), ended)).To(Succeed())

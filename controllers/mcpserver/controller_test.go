@@ -165,6 +165,24 @@ func TestReconcilesWhenWhatItDependsOnChanges(t *testing.T) {
 	}
 }
 
+// Changes of several objects, such as those of one kubectl apply, cause one rollout.
+func TestChangesOfSeveralReferencesReconcileOnce(t *testing.T) {
+	reads := func(s *spec) {
+		s.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "db"}}}}
+	}
+	secret := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "db"}}
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	watch(t, stored(reads), func(w *watched) {
+		w.Expect(w.after(func() {})).To(BeZero(), "without an event")
+		w.Expect(w.after(func() {
+			w.Send(secret)
+			<-time.After(referenceDelay / 2) // in a bubble, which takes no time
+			synctest.Wait()
+			w.Send(secret)
+		})).To(Equal(1))
+	})
+}
+
 // Without permissions in the whole cluster, the caches of what is not namespaced would never sync.
 func TestWithoutClusterRightsNothingOfTheClusterIsWatched(t *testing.T) {
 	watch(t, stored(), func(w *watched) {
