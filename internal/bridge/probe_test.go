@@ -237,12 +237,21 @@ func TestServersThatEndAreReported(t *testing.T) {
 				close(child.stderr.done)
 				if !c.exited {
 					child.exited, child.grace, child.reaper = make(chan struct{}), time.Millisecond, q.bridge.reaper
-					time.AfterFunc(50*time.Millisecond, func() { close(child.exited) })
 				}
 			}
 
 			q.session.childGone()
-			q.worker.childGone()
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				q.worker.childGone()
+			}()
+			q.Eventually(shared.box).Should(BeClosed())
+			if !c.exited {
+				close(q.session.child.exited)
+				close(q.worker.child.exited)
+			}
+			q.Eventually(gone).Should(BeClosed())
 
 			q.Expect(q.session.ended()).To(Equal(ended(reasonServerExited, c.message)))
 			q.Eventually(pending.done).Should(BeClosed())
@@ -261,6 +270,8 @@ func TestGenerationsAreNotKnownAfterACancelledCheck(t *testing.T) {
 	go func() { checked <- w.bridge.Check(ctx) }()
 	w.Eventually(func() float64 { return w.metric("child_starts_total") }).Should(Equal(2.0), "initialize has no response")
 	cancel()
-	w.Eventually(checked).Should(Receive(MatchError(context.Canceled)))
+	var err error
+	w.Eventually(checked).Should(Receive(&err))
+	w.Expect(err).To(MatchError(context.Canceled))
 	w.Expect(w.bridge.speaks.Load()).To(BeNil())
 }
