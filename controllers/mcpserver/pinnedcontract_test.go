@@ -274,6 +274,8 @@ func TestGatesAreSetBeforeAllPhases(t *testing.T) {
 	leaving, plain := gatedPodAt("leaving", "10.0.0.4", corev1.ConditionTrue), gatedPodAt("plain", "10.0.0.5", "")
 	leaving.DeletionTimestamp, leaving.Finalizers = ptr.To(metav1.Now()), []string{"test/keep"}
 	plain.Spec.ReadinessGates = nil
+	elsewhere := gatedPodAt("elsewhere", "10.0.0.1", "") // of an MCPServer with the same name
+	elsewhere.Namespace = "other"
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "tools-1", Labels: map[string]string{discoveryv1.LabelServiceName: "tools"}},
 		Ports:      []discoveryv1.EndpointPort{{Name: ptr.To(portName), Port: ptr.To[int32](8080)}},
@@ -283,7 +285,7 @@ func TestGatesAreSetBeforeAllPhases(t *testing.T) {
 			{Addresses: []string{"10.0.0.4"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Terminating: ptr.To(true)}},
 		},
 	}
-	cluster := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(slice, leaving, plain,
+	cluster := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(slice, leaving, plain, elsewhere,
 		gatedPodAt("kept", "10.0.0.1", corev1.ConditionTrue), gatedPodAt("new", "10.0.0.2", ""), gatedPodAt("without", "10.0.0.3", "")).Build()
 	probes := &offersOf{offers: map[string]string{"10.0.0.1:8080": "d1", "10.0.0.2:8080": "d2"}}
 	written := &statuses{}
