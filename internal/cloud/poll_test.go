@@ -198,6 +198,34 @@ func TestPollSharesLists(t *testing.T) {
 	f.Expect(f.requests()).To(BeZero())
 }
 
+func TestPollOfAnotherIntervalDoesNotDecideAboutLists(t *testing.T) {
+	// given objects that are found in the list of the accounts
+	const size = 2 * accountPageCost
+	f := newPollFixture(t, fakecloud.Knobs{}, size)
+	for i := range size {
+		f.remember(i, manager)
+	}
+	pollAll := func() {
+		t.Helper()
+		f.requests()
+		poll := f.nextPoll()
+		for i := range size {
+			f.Expect(f.isUnchanged(i, manager, poll)).To(BeTrue())
+		}
+	}
+	pollAll()
+	pollAll()
+	f.Expect(f.server.Total("/storageaccounts").Calls()).To(Equal(1))
+	f.requests()
+	// when one of them is polled more often, then its account is read, and not listed
+	f.clock.Step(time.Minute)
+	f.Expect(f.isUnchanged(0, manager, Poll{Interval: time.Minute, Began: f.clock.Now()})).To(BeTrue())
+	f.Expect(f.server.Total("/storageaccounts/" + accountNumber(0)).Calls()).To(Equal(1))
+	// and the next poll of the others lists the accounts at once
+	pollAll()
+	f.Expect(f.requests()).To(Equal(3))
+}
+
 func TestPollNoticesChanges(t *testing.T) {
 	const size = 10
 	for name, change := range map[string]func(f *pollFixture, account string) error{
