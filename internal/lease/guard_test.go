@@ -80,6 +80,16 @@ func TestReplicaThatWasNeverElectedIsRefused(t *testing.T) {
 	g.Expect(guard.Overdue()).To(BeZero())
 }
 
+// A candidate waits for the duration that the Lease stores, in whole seconds.
+func TestProofIsOfWholeSeconds(t *testing.T) {
+	guard := New(duration+900*time.Millisecond, nil)
+	at := instant{running: time.Minute, wall: time.Unix(1000, 0)}
+	guard.now = func() instant { return at }
+	guard.renewed(at)
+	at.running += duration * provenShare / ofShares
+	NewWithT(t).Expect(reasonOf(guard.Check())).To(Equal(Unproven))
+}
+
 // Only the wall clock includes the time that a machine sleeps.
 func TestLongerElapsedTimeCounts(t *testing.T) {
 	for name, c := range map[string]struct {
