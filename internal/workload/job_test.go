@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -45,7 +47,8 @@ func TestJobReady(t *testing.T) {
 		job   *batchv1.Job
 		after time.Duration
 		pod   *corev1.PodStatus
-		other bool
+		// controller is the UID of the Job of that name that controls the pod, or "none"; by default that of the job.
+		controller types.UID
 		// unlisted is true if the pods cannot be listed.
 		unlisted bool
 		want     string
@@ -74,7 +77,9 @@ func TestJobReady(t *testing.T) {
 		"failed, evicted": {job: job(0, backoff), pod: &corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on resource: memory."},
 			want: "stalled (HookFailed: Job web-1 has failed: its pod has failed (Evicted): The node was low on resource: memory." + remedy + ")"},
 		"failed, the pod is gone": {job: job(0, backoff), want: "stalled (HookFailed: Job web-1 has failed: Job has reached the specified backoff limit" + remedy + ")"},
-		"failed, the pod of another Job": {job: job(0, backoff), pod: ptr.To(ended("Error", "not this one")), other: true,
+		"failed, the pod of no Job": {job: job(0, backoff), pod: ptr.To(ended("Error", "not this one")), controller: "none",
+			want: "stalled (HookFailed: Job web-1 has failed: Job has reached the specified backoff limit" + remedy + ")"},
+		"failed, the pod of a deleted Job of the same name": {job: job(0, backoff), pod: ptr.To(ended("Error", "not this one")), controller: "former",
 			want: "stalled (HookFailed: Job web-1 has failed: Job has reached the specified backoff limit" + remedy + ")"},
 		"failed, too late": {job: job(0, is(batchv1.JobFailed, "DeadlineExceeded", "Job was active longer than specified deadline")),
 			want: "stalled (HookFailed: Job web-1 has failed: Job was active longer than specified deadline" + remedy + ")"},
@@ -94,8 +99,9 @@ func TestJobReady(t *testing.T) {
 			reader := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme)
 			if c.pod != nil {
 				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1-x7k2p", Labels: map[string]string{batchv1.JobNameLabel: "web-1"}}, Status: *c.pod}
-				if !c.other {
+				if c.controller != "none" {
 					pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(c.job, batchv1.SchemeGroupVersion.WithKind("Job"))}
+					pod.OwnerReferences[0].UID = cmp.Or(c.controller, c.job.UID)
 				}
 				reader.WithObjects(pod)
 			}
