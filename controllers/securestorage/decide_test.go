@@ -379,6 +379,18 @@ func TestClassifyError(t *testing.T) {
 	}
 }
 
+// Azure throttles whoever does not wait for as long as it asks for.
+func TestErrorsAreNotRetriedBeforeAzureAsks(t *testing.T) {
+	const asked, tries = 7 * time.Second, 100
+	for _, kind := range []cloud.Kind{cloud.Throttled, cloud.InProgress, cloud.NotFound, cloud.Propagating, cloud.Unreachable} {
+		for range tries {
+			verdict, err := newScope().classifyError(&cloud.Error{Kind: kind, RetryAfter: asked})
+			NewWithT(t).Expect(err).NotTo(HaveOccurred())
+			NewWithT(t).Expect(verdict.After()).To(BeNumerically(">=", asked), "%s", kind)
+		}
+	}
+}
+
 func TestDelaysAreNeverTooShort(t *testing.T) {
 	g := NewWithT(t)
 	s := newScope(func(spec *v1beta1.SecureStorageSpec) { spec.PollInterval.Duration = 10 * time.Second })
