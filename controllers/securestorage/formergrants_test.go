@@ -300,6 +300,19 @@ func TestChangeOfVaultRevokesFormerGrant(t *testing.T) {
 		f.runUntilReady()
 		f.Expect(f.grants()).To(Equal([]string{"third"}))
 	})
+	t.Run("access policy in another subscription", func(t *testing.T) {
+		f := readyFixture(t)
+		f.server.SeedGroup(otherSubscription, "keys", f.demo.Location)
+		foreign := f.server.SeedVault(otherSubscription, "keys", "foreign", fakecloud.VaultSpec{PurgeProtection: true, AccessPolicies: true})
+		_, err := f.server.SeedKey("foreign", f.demo.Key, fakecloud.KeySpec{})
+		f.Expect(err).NotTo(HaveOccurred())
+		f.edit(both(byPolicy, func(s *v1beta1.SecureStorageSpec) { s.Key.Vault, s.Key.VaultID = nil, foreign }))
+		f.runUntilReady()
+		f.Expect(f.grants()).To(Equal([]string{"foreign"}))
+		f.edit(both(byRole, inVault(f.demo.Vault)))
+		f.runUntilReady()
+		f.Expect(f.grants()).To(Equal([]string{f.demo.Vault}))
+	})
 	t.Run("deleted during the change", func(t *testing.T) {
 		const reconciles = 8
 		for n := range reconciles {
