@@ -124,11 +124,12 @@ func TestContractDiff(t *testing.T) {
 		want   string
 		err    string
 	}{
-		"none":           {nil, "", "reading ConfigMap agents/tools-contract"},
-		"of a user":      {&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "agents", Name: "tools-contract"}}, "", "is not that of the MCPServer"},
-		"pending":        {storedFor(server, map[string]string{"current.1": one, pending: two}), "tool search: other schema\n", ""},
-		"not stored yet": {storedFor(server, map[string]string{"current.1": one}), "", "its text is not stored yet"},
-		"nothing before": {storedFor(server, map[string]string{pending: two}), "No other contract is stored", ""},
+		"none":            {nil, "", "reading ConfigMap agents/tools-contract"},
+		"of a user":       {&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "agents", Name: "tools-contract"}}, "", "is not that of the MCPServer"},
+		"of a former one": {storedFor(reachable(func(s *v1beta1.MCPServer) { s.UID = "former" }), map[string]string{"current.1": one, pending: two}), "", "is not that of the MCPServer"},
+		"pending":         {storedFor(server, map[string]string{"current.1": one, pending: two}), "tool search: other schema\n", ""},
+		"not stored yet":  {storedFor(server, map[string]string{"current.1": one}), "", "its text is not stored yet"},
+		"nothing before":  {storedFor(server, map[string]string{pending: two}), "No other contract is stored", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
