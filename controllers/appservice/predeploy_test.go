@@ -569,6 +569,32 @@ func TestJobOfTheNameThatIsNotOwnedIsNotTouched(t *testing.T) {
 	r.Expect(r.jobs()).To(HaveLen(1), "it is not that of the AppService")
 }
 
+// Garbage collection has not finished to delete it.
+func TestJobOfADeletedAppServiceOfTheSameNameDoesNotCount(t *testing.T) {
+	r := newRollout(t)
+	app := webApp(withHook())
+	app.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "former"}
+	former := ended(jobName(app), batchv1.JobComplete)
+	former.Namespace, former.Labels, former.Finalizers = "shop", hookLabels(app), []string{"example.com/keep"}
+	former.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(app, v1beta1.SchemeGroupVersion.WithKind("AppService"))}
+	status := former.Status
+	r.Expect(r.Server.Create(context.Background(), former)).To(Succeed())
+	r.Expect(r.Server.Get(context.Background(), client.ObjectKeyFromObject(former), former)).To(Succeed())
+	former.Status = status
+	r.Expect(r.Server.Status().Update(context.Background(), former)).To(Succeed())
+	app.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "web"}
+	r.Create(app)
+	for range 4 { // it is retried until the name is free
+		_, _ = r.Reconcile("shop/web")
+	}
+
+	r.Expect(r.condition(v1beta1.ConditionPreDeployReady)).To(Equal("False Terminating"))
+	r.Expect(r.running()).To(BeEmpty())
+	r.Delete(app)
+	r.Settle("shop/web")
+	r.Expect(r.jobs()).To(HaveLen(1), "it is not that of the AppService")
+}
+
 func TestSuspendedAppServiceRunsNoHook(t *testing.T) {
 	r := newRollout(t)
 	r.create()
