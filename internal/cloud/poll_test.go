@@ -226,6 +226,24 @@ func TestPollOfAnotherIntervalDoesNotDecideAboutLists(t *testing.T) {
 	f.Expect(f.requests()).To(Equal(3))
 }
 
+// slowly steps the clock with each response.
+type slowly struct{ *pollFixture }
+
+func (s slowly) Do(request *http.Request) (*http.Response, error) {
+	response, err := s.server.Do(request)
+	s.clock.Step(pollInterval)
+	return response, err
+}
+
+// A list that is answered slowly may not show what has changed since.
+func TestListIsAsOldAsItsRequest(t *testing.T) {
+	f := newPollFixture(t, fakecloud.Knobs{}, 1)
+	f.cloud = New(Config{Cloud: fakecloud.CloudAt("https://fake.test"), Transport: slowly{f}, Clock: f.clock})
+	state, poll := &listState{}, Poll{Interval: pollInterval, Began: f.clock.Now()}
+	f.client(manager).refresh(t.Context(), list{kind: accountsOfGroup, group: f.demo.Group}, state, poll)
+	f.Expect(state.last.began).To(Equal(poll.Began))
+}
+
 func TestPollNoticesChanges(t *testing.T) {
 	const size = 10
 	for name, change := range map[string]func(f *pollFixture, account string) error{
