@@ -165,8 +165,8 @@ func (p *Prober) record(m *member, j job, a answer) {
 		}
 	}
 	switch {
-	case !j.full:
-	case a.err == nil && !a.listed:
+	case !j.full || a.err != nil: // another replica may list meanwhile, and this one once it responds
+	case !a.listed:
 		e.listSchedule.postpone(now, e.target.Interval)
 	default:
 		e.listSchedule.schedule(now, a.counted(), e.target.Interval, p.options.ListEvery, p.random())
