@@ -49,15 +49,19 @@ func TestTextIsBoundedAndDoesNotDependOnOrder(t *testing.T) {
 	// The first 256 are not too long together, and all are.
 	longer := make([]string, 2*MaxContractItems)
 	for i := range longer {
-		longer[i] = tool(fmt.Sprintf("tool-%05d", i), 900)
+		longer[i] = tool(fmt.Sprintf("tool-%05d", i), 300+1200*(i%2))
 	}
+	longest := maxItemBytes - len(tool("a", 0))
 	for name, c := range map[string]struct {
 		tools   []string
 		kept    int
 		omitted int
 	}{
 		"as long as possible":  {[]string{tool("a", 60<<10), tool("b", 60<<10), tool("c", 60<<10), tool("d", 60<<10), tool("e", 10<<10)}, 5, 0},
-		"too long together":    {[]string{tool("a", 60<<10), tool("b", 60<<10), tool("c", 60<<10), tool("d", 60<<10), tool("e", 60<<10), tool("f", 1)}, 4, 2},
+		"too long together":    {[]string{tool("a", 60<<10), tool("b", 60<<10), tool("c", 60<<10), tool("d", 60<<10), tool("e", 60<<10), tool("f", 60<<10), tool("g", 60<<10), tool("h", 1)}, 4, 4},
+		"exactly as long":      {[]string{tool("e", 1), tool("d", longest), tool("c", longest), tool("b", longest), tool("a", longest)}, 4, 1},
+		"one byte too long":    {[]string{tool("a", longest+1)}, 0, 1},
+		"with a valid end":     {[]string{`{"name":"a","x":` + strings.Repeat(" ", maxItemBytes) + `{}}`}, 0, 1},
 		"one is too long":      {[]string{tool("a", 100), tool("b", maxItemBytes), tool("c", 1)}, 2, 1},
 		"the first is":         {[]string{tool("a", 2*maxTextBytes), tool("b", 1)}, 1, 1},
 		"more than are listed": {many, MaxContractItems, MaxContractItems},
@@ -69,6 +73,7 @@ func TestTextIsBoundedAndDoesNotDependOnOrder(t *testing.T) {
 			text := textOf(t, reader.text())
 			g.Expect(text.Items).To(HaveLen(c.kept))
 			g.Expect(text.Omitted).To(Equal(c.omitted))
+			g.Expect(len(reader.texts.current)).To(BeNumerically("<=", maxItemBytes), "what is too long takes no memory")
 			if c.omitted > 0 {
 				g.Expect(DigestOfText(text)).To(BeEmpty())
 			}
@@ -116,4 +121,29 @@ func TestTextsThatAreKeptAreBounded(t *testing.T) {
 	}
 	g.Expect(known.known.Len()).To(Equal(maxTexts))
 	g.Expect(known.bytes).To(BeNumerically("<", 2*maxTextsBytes))
+}
+
+func TestTextsAreKeptUntilTheyAreTooLongTogether(t *testing.T) {
+	g := NewWithT(t)
+	known := newTexts()
+	long := strings.Repeat("x", maxTextsBytes/4)
+	for range 10 {
+		known.add("first", long) // as several probes that read it at once
+	}
+	for _, digest := range []string{"second", "third", "fourth"} {
+		known.add(digest, long)
+	}
+	for _, digest := range []string{"first", "second", "third", "fourth"} {
+		g.Expect(known.get(digest)).To(Equal(long), digest)
+	}
+}
+
+// Or else all would be dropped from time to time.
+func TestTextsThatAreDroppedDoNotCount(t *testing.T) {
+	g := NewWithT(t)
+	known := newTexts()
+	for i := range 3 * maxTexts {
+		known.add(fmt.Sprint(i), "x")
+	}
+	g.Expect(known.bytes).To(Equal(maxTexts))
 }

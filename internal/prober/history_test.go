@@ -47,6 +47,7 @@ func TestAggregateTakesTheWorstReplica(t *testing.T) {
 	failedOnce := history{state: Answering, failures: 1, err: refused}
 	closed := history{state: Closed, err: forbidden}
 	failing := history{state: Failing, failures: 4, err: refused}
+	startFailed := history{state: Unknown, failures: 1, err: refused}
 	for name, test := range map[string]struct {
 		replicas []history
 		then     Result
@@ -56,6 +57,9 @@ func TestAggregateTakesTheWorstReplica(t *testing.T) {
 		"one failed once":    {[]history{failedOnce, good}, Result{State: Answering, Replicas: 2, Answered: 1, Decided: 2, Failures: 1, Err: refused}},
 		"one is closed":      {[]history{good, closed}, Result{State: Closed, Replicas: 2, Answered: 1, Decided: 2, Err: forbidden}},
 		"closed and pending": {[]history{closed, pending}, Result{State: Unknown, Replicas: 2, Decided: 1}},
+		"closed and failed":  {[]history{failedOnce, closed}, Result{State: Closed, Replicas: 2, Decided: 2, Failures: 1, Err: forbidden}},
+		"pending and failed": {[]history{pending, startFailed}, Result{State: Unknown, Replicas: 2, Failures: 1, Err: refused}},
+		"pending and fails":  {[]history{pending, failing}, Result{State: Failing, Replicas: 2, Decided: 1, Failures: 4, Err: refused}},
 		"one fails":          {[]history{good, failing, pending}, Result{State: Failing, Replicas: 3, Answered: 1, Decided: 2, Failures: 4, Err: refused}},
 	} {
 		t.Run(name, func(t *testing.T) {

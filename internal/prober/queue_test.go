@@ -83,3 +83,54 @@ func TestRemovedReplicaLeavesNoShare(t *testing.T) {
 		g.Expect(taken(q)).To(Equal(map[string]int{"a": map[bool]int{false: 32, true: 16}[slow]}))
 	}
 }
+
+func TestReplicasThatAreDueAtOnceAreProbedInTheirOrder(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	q := newQueue(64)
+	dueIn(q, "a", 10, false, now)
+	q.remove(q.waiting[0])
+	q.promote(now)
+	for i := range 9 {
+		g.Expect(q.take().entry.key.Name).To(Equal(fmt.Sprint(1 + i)))
+	}
+}
+
+// hang takes slots for probes that run from some time on.
+func hang(q *queue, since time.Time) {
+	q.promote(since)
+	for m := q.take(); m != nil; m = q.take() {
+		m.started = since
+	}
+}
+
+func TestProbesThatMoveToTheSlowLaneLeaveSlots(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	q := newQueue(4)
+	dueIn(q, "a", 2, false, now)
+	hang(q, now)
+	next, _ := q.next()
+	g.Expect(next).To(Equal(now.Add(time.Second)))
+
+	dueIn(q, "b", 1, false, next)
+	q.promote(next)
+	g.Expect(q.separate(next)).To(BeEmpty())
+	g.Expect(taken(q)).To(Equal(map[string]int{"b": 1}))
+}
+
+func TestOneProbeEndsForOneSlot(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	q := newQueue(6)
+	dueIn(q, "a", 3, false, now)
+	dueIn(q, "a", 1, true, now)
+	hang(q, now)
+	later := now.Add(promptLimit)
+	dueIn(q, "b", 1, false, later)
+	q.promote(later)
+	ended := q.separate(later)
+	g.Expect(ended).To(HaveLen(1), "the namespace gets no more slots of the slow lane")
+	ended[0].displaced = true
+	g.Expect(q.separate(later)).To(BeEmpty(), "it ends already")
+}

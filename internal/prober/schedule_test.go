@@ -170,11 +170,12 @@ func TestFirstProbesHavePriority(t *testing.T) {
 	overdue := &member{entry: e, due: now.Add(-31 * time.Second)}
 	fresh := &member{entry: e, due: now, fresh: true}
 	failedOnce := &member{entry: e, due: now.Add(time.Millisecond), history: history{state: Answering, failures: 1}}
-	for _, m := range []*member{regular, fresh, failedOnce, overdue} {
+	failing := &member{entry: e, due: now, history: history{state: Failing, failures: 2}}
+	for _, m := range []*member{failing, regular, fresh, failedOnce, overdue} {
 		q.add(m)
 	}
 	q.promote(now.Add(time.Second))
-	for _, expected := range []*member{overdue, fresh, failedOnce, regular} {
+	for _, expected := range []*member{overdue, fresh, failedOnce, regular, failing} {
 		m := q.take()
 		g.Expect(m).To(BeIdenticalTo(expected))
 		g.Expect(q.take()).To(BeNil())
