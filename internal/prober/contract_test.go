@@ -366,6 +366,8 @@ func TestContractIsKeptWhileItIsNotKnown(t *testing.T) {
 
 	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute})
 	g.Expect(r.contract()).To(BeEmpty(), "it is no longer asked for")
+	r.serve("a")
+	g.Expect(r.contract()).To(BeEmpty(), "it may offer something else now")
 }
 
 // A replica whose lists cannot be read is listed less and less often.
@@ -413,6 +415,149 @@ func TestReplicaThatCouldNotBeListedIsListedWithTheNextProbe(t *testing.T) {
 	r.setScript(listed)
 	r.advance(2*time.Minute, 5*time.Second, 0)
 	g.Expect(r.lists("d")).To(Equal(1))
+}
+
+// The next probe may come soon, and the semaphore may still be taken.
+func TestReplicaThatCouldNotBeListedIsNotListedImmediately(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	s.random = func() float64 { return 0 }
+	s.setScript(func(_ context.Context, j job) answer {
+		if !j.list || j.address == "b" {
+			return answer{}
+		}
+		return answer{listed: true, contract: &Contract{Digest: "1"}}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a", "b"}, Interval: time.Minute, Contract: true})
+	start(t, s.Prober)
+	s.settle(0)
+	s.advance(time.Minute, time.Second, 0)
+	var asked []bool
+	for _, j := range s.jobs {
+		if j.address == "b" {
+			asked = append(asked, j.list)
+		}
+	}
+	g.Expect(asked).To(Equal([]bool{true, false, true}))
+}
+
+// Replicas that agreed are not those that differed for long.
+func TestReplicasThatAgreedAreListedSoonAfterAnotherIsTheFirst(t *testing.T) {
+	g := NewWithT(t)
+	r := newReplicas(t, map[string]string{"a": "1", "b": "2"})
+	r.serve("a", "b")
+	r.advance(3*time.Hour, 5*time.Second, 0)
+	r.offer("1", "b")
+	r.advance(seldom, 5*time.Second, 0)
+	g.Expect(r.contract()).To(Equal("1"))
+	r.offer("2", "A")
+	r.serve("A", "a", "b")
+	r.advance(70*time.Second, time.Second, 0)
+	r.offer("2", "a", "b")
+	r.advance(4*time.Minute, time.Second, 0)
+	g.Expect(r.contract()).To(Equal("2"))
+}
+
+// relist lists the first replica immediately.
+func (r *replicas) relist(addresses ...string) {
+	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: addresses, Interval: time.Minute, Contract: true, Version: "2"})
+}
+
+func TestReplicaThatDifferedIsListedImmediatelyWhenTheFirstChanges(t *testing.T) {
+	g := NewWithT(t)
+	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "2"})
+	r.advance(30*time.Minute, 5*time.Second, 0)
+	for before := r.lists("c"); r.lists("c") == before; {
+		r.advance(5*time.Second, 5*time.Second, 0)
+	}
+	r.offer("3", "a", "b", "c")
+	r.relist("a", "b", "c")
+	r.advance(time.Second, 250*time.Millisecond, 0)
+	g.Expect(r.contract()).To(Equal("3"))
+}
+
+func TestRunningProbeIsNotRepeatedWhenTheFirstReplicaChanges(t *testing.T) {
+	g := NewWithT(t)
+	r := newReplicas(t, map[string]string{"a": "1", "b": "1"})
+	r.serve("a", "b")
+	r.settle(0)
+	listed, probes := r.script, 0
+	r.setScript(func(ctx context.Context, j job) answer {
+		if j.address != "b" {
+			return listed(ctx, j)
+		}
+		r.mu.Lock()
+		probes++
+		r.mu.Unlock()
+		<-ctx.Done()
+		return answer{}
+	})
+	r.advance(2*time.Minute, time.Second, 1)
+	r.offer("2", "a")
+	r.relist("a", "b")
+	r.advance(time.Minute, time.Second, 1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.Expect(probes).To(Equal(1))
+}
+
+func TestReplicaThatWaitsForAProbeKeepsItsPlace(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 8)
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a", "b"}, Contract: true})
+	s.Set(name("other"), Target{URL: "http://other/mcp", Addresses: []string{"c"}})
+	s.clock.Step(time.Second)
+	s.listOthers(s.entries[name("web")])
+	s.queue.promote(s.clock.Now())
+	for _, address := range []string{"a", "b", "c"} {
+		g.Expect(s.queue.take().address).To(Equal(address))
+	}
+}
+
+// The probe that runs when the target changes does not decide when replicas are listed.
+func TestContractIsListedWithTheProbeAfterItIsAskedFor(t *testing.T) {
+	for when, test := range map[string]struct {
+		before bool
+		slow   string
+	}{
+		"for the first time": {before: false, slow: "a"},
+		"again":              {before: true, slow: "b"},
+	} {
+		t.Run(when, func(t *testing.T) {
+			g := NewWithT(t)
+			s := newSimulation(t, 4)
+			s.random = func() float64 { return 0 }
+			listed := func(_ context.Context, j job) answer {
+				if !j.list {
+					return answer{}
+				}
+				return answer{listed: true, contract: &Contract{Digest: "1"}}
+			}
+			running, ends := make(chan struct{}), make(chan struct{})
+			s.setScript(func(ctx context.Context, j job) answer {
+				if j.address != test.slow {
+					return listed(ctx, j)
+				}
+				close(running)
+				<-ends
+				return answer{listed: true, listErr: errTooManyItems}
+			})
+			set := func(asked bool) {
+				s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a", "b"}, Interval: time.Minute, Contract: asked})
+			}
+			set(test.before)
+			start(t, s.Prober)
+			g.Eventually(running).WithTimeout(testTimeout).Should(BeClosed())
+			s.settle(1)
+			s.setScript(listed)
+			set(!test.before)
+			close(ends)
+			s.settle(0)
+			set(true)
+			s.advance(10*time.Second, time.Second, 0)
+			g.Expect(s.result("web").Contract).NotTo(BeNil())
+		})
+	}
 }
 
 func TestErrorOfTheContractIsThatOfTheFirstReplica(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -471,16 +472,18 @@ func TestChangedIntervalSpreadsTheNextProbes(t *testing.T) {
 func TestChangedIntervalDoesNotRepeatARunningProbe(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)
+	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: time.Hour})
+	start(t, s.Prober)
+	s.settle(0)
 	s.setScript(func(ctx context.Context, _ job) answer {
 		<-ctx.Done()
 		return answer{}
 	})
-	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: time.Hour})
-	start(t, s.Prober)
-	g.Eventually(func() int { return s.count("web") }).WithTimeout(testTimeout).Should(Equal(1))
+	s.advance(time.Hour, time.Minute, 1)
+	g.Expect(s.count("web")).To(Equal(2))
 	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: 10 * time.Second})
 	s.advance(30*time.Second, time.Second, 1)
-	g.Expect(s.count("web")).To(Equal(1))
+	g.Expect(s.count("web")).To(Equal(2))
 }
 
 // The description of a server, and its contract, must not wait for a replica that fails.
@@ -554,4 +557,91 @@ func TestNewestVersionIsRequestedWithEachFullProbe(t *testing.T) {
 		}
 	}
 	g.Expect(full).To(BeNumerically(">", 1))
+
+func TestNewServerIsProbedWhileNothingIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		p := newProber(t, Options{})
+		p.probe = func(context.Context, job) answer { return answer{listed: true} }
+		start(t, p)
+		synctest.Wait()
+		p.Set(name("web"), Target{URL: bubbled})
+		synctest.Wait()
+		result, _ := p.Result(name("web"))
+		g.Expect(result.State).To(Equal(Answering))
+	})
+}
+
+// The server behind another credential may offer something else, and speak another version.
+func TestNewCredentialReadsTheServerAgain(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	tools := 3
+	s.setScript(func(_ context.Context, j job) answer {
+		return answer{server: Server{Capabilities: []string{"tools"}, Tools: tools}, version: sessionVersion, listed: j.list}
+	})
+	target := Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}, Bearer: Credential("one")}
+	s.Set(name("web"), target)
+	start(t, s.Prober)
+	s.settle(0)
+	g.Expect(s.result("web").Server.Tools).To(Equal(3))
+
+	tools = 4
+	target.Bearer = Credential("two")
+	s.Set(name("web"), target)
+	s.settle(0)
+	g.Expect(s.result("web").Server.Tools).To(Equal(4))
+	for _, j := range s.jobs {
+		g.Expect(j.version).To(BeEmpty(), j.address)
+	}
+}
+
+func TestListsThatCouldNotBeReadAreReadAgainSoon(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	tools := func(number int, err *Error) func(context.Context, job) answer {
+		return func(_ context.Context, j job) answer {
+			if !j.list {
+				return answer{server: Server{Capabilities: []string{"tools"}}}
+			}
+			return answer{server: Server{Capabilities: []string{"tools"}, Tools: number}, listed: true, listErr: err}
+		}
+	}
+	s.setScript(tools(NotCounted, &Error{Kind: Timeout}))
+	target := Target{URL: "http://web/mcp", Version: "1"}
+	s.Set(name("web"), target)
+	start(t, s.Prober)
+	s.settle(0)
+	g.Expect(s.result("web").ListErr).To(Equal(&Error{Kind: Timeout}))
+	s.setScript(tools(3, nil))
+	s.advance(2*time.Minute, time.Second, 0)
+	g.Expect(s.result("web")).To(And(HaveField("Server.Tools", 3), HaveField("ListErr", BeNil())))
+
+	// Nor does a probe that fails count as one that has read them.
+	s.setScript(fails(Refused))
+	target.Version = "2"
+	s.Set(name("web"), target)
+	s.advance(30*time.Second, time.Second, 0)
+	s.setScript(tools(4, nil))
+	s.advance(2*time.Minute, time.Second, 0)
+	g.Expect(s.result("web").Server.Tools).To(Equal(4))
+}
+
+func TestForgottenServerIsNotProbedAgainForANewCredential(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	ends := make(chan struct{})
+	s.setScript(func(context.Context, job) answer {
+		<-ends
+		return answer{}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp"})
+	start(t, s.Prober)
+	g.Eventually(func() int { return s.count("web") }).WithTimeout(testTimeout).Should(Equal(1))
+	s.Set(name("web"), Target{URL: "http://web/mcp", Bearer: Credential("x")})
+	s.Forget(name("web"))
+	close(ends)
+	s.settle(0)
+	s.advance(time.Minute, time.Second, 0)
+	g.Expect(s.count("web")).To(Equal(1))
 }

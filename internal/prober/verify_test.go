@@ -129,3 +129,11 @@ func TestListsThatCannotBeReadAreReported(t *testing.T) {
 	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute, Contract: true})
 	g.Expect(r.result("web").Offers).To(BeNil())
 }
+
+func TestListsThatCouldNotBeReadAreReportedUntilTheyAreReadAgain(t *testing.T) {
+	g := NewWithT(t)
+	r := verified(t, map[string]string{"a": "1", "b": ""}, []string{"a"}, []string{"b"})
+	r.setScript(func(context.Context, job) answer { return answer{} })
+	r.advance(2*time.Minute, time.Second, 0)
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": errTooManyItems.Error()}))
+}
