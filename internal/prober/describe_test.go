@@ -94,6 +94,7 @@ func TestFirstListThatFailsIsReported(t *testing.T) {
 		"none":              {nil, []int{1, 2, 3}, nil},
 		"prompts":           {map[string]func() string{"prompts/list": nil}, []int{1, NotCounted, 3}, notFound},
 		"resources":         {map[string]func() string{"resources/list": nil}, []int{1, 2, NotCounted}, notFound},
+		"both differently":  {map[string]func() string{"tools/list": nil, "prompts/list": constant(`5`)}, []int{NotCounted, NotCounted, 3}, notFound},
 		"tools and prompts": {map[string]func() string{"tools/list": emptyTools, "prompts/list": nil}, []int{NotCounted, NotCounted, NotCounted}, errTooManyItems},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,4 +135,16 @@ func TestServersAreNotAskedForWhatTheyDoNotDeclare(t *testing.T) {
 			g.Expect(found.contract.Items).To(BeEmpty())
 		})
 	}
+}
+
+// The limit of the handshake does not hold for lists.
+func TestLongListsAreCounted(t *testing.T) {
+	g := NewWithT(t)
+	const size = 2 * handshakeBytes
+	tool := `{"name":"` + strings.Repeat("x", 1000) + `"}`
+	found := probeOnce(t, Target{URL: serve(t, answers(false, map[string]func() string{
+		"initialize": constant(withTools), "tools/list": constant(`{"tools":[` + repeated(tool, size) + `]}`),
+	})).URL})
+	g.Expect(found.listErr).To(BeNil())
+	g.Expect(found.server.Tools).To(Equal(size / (len(tool) + 1)))
 }

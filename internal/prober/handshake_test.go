@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/pem"
@@ -424,4 +425,127 @@ func TestServersOfANamespaceAreListedOneAfterTheOther(t *testing.T) {
 	g.Expect(p.namespaces).To(HaveKey("busy"))
 	p.leaveNamespace("busy")
 	g.Expect(p.namespaces).NotTo(HaveKey("busy"))
+}
+
+// Servers see which client probes them. It declares nothing that they could ask for.
+func TestHandshakeNamesTheClient(t *testing.T) {
+	withoutDiscover := func(s *mcp.Server) http.Handler {
+		handler := streamable(s, nil)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Mcp-Method") == "server/discover" {
+				page("text/html", "What?").ServeHTTP(w, r)
+				return
+			}
+			handler.ServeHTTP(w, r)
+		})
+	}
+	for name, test := range map[string]struct {
+		handler   func(*mcp.Server) http.Handler
+		transport Transport
+		version   string
+		then      []string
+	}{
+		"with sessions": {
+			handler: func(s *mcp.Server) http.Handler { return streamable(s, nil) }, version: sessionVersion,
+			then: []string{"initialize", "notifications/initialized"},
+		},
+		"without discover": {
+			handler: withoutDiscover,
+			then:    []string{"server/discover", "initialize", "notifications/initialized"},
+		},
+		"sse": {
+			handler: func(s *mcp.Server) http.Handler {
+				return mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return s }, nil)
+			},
+			transport: SSE,
+			then:      []string{"initialize", "notifications/initialized"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				var methods []string
+				var initialize json.RawMessage
+				handler := test.handler(newServer())
+				dial := serveInBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(r.Body)
+					r.Body = io.NopCloser(bytes.NewReader(body))
+					var call struct {
+						Method string
+						Params json.RawMessage
+					}
+					if json.Unmarshal(body, &call) == nil {
+						methods = append(methods, call.Method)
+						if call.Method == "initialize" {
+							initialize = call.Params
+						}
+					}
+					handler.ServeHTTP(w, r)
+				}))
+				options := Options{Dial: dial, Version: "4.5"}
+				found := probeWith(t, options, Target{URL: bubbled, Transport: test.transport}, func(j *job) { j.list, j.version = false, test.version })
+				synctest.Wait()
+				g.Expect(found.err).To(BeNil())
+				g.Expect(methods).To(Equal(test.then))
+				g.Expect(initialize).To(MatchJSON(`{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"fixpoint-prober","version":"4.5"}}`))
+			})
+		})
+	}
+}
+
+func TestHandshakeThatFailsIsNotRepeated(t *testing.T) {
+	g := NewWithT(t)
+	requests := 0
+	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		page("text/html", "What?").ServeHTTP(w, r)
+	}))
+	found := probeOnce(t, Target{URL: server.URL}, func(j *job) { j.version = sessionVersion })
+	server.Close()
+	g.Expect(found.err).To(Equal(&Error{Kind: NotMCP}))
+	g.Expect(requests).To(Equal(1), "the version is that of its sessions")
+
+	dialled := 0
+	found = probeWith(t, Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+		dialled++
+		return nil, &Error{Kind: NotForwarded}
+	}}, Target{URL: bubbled})
+	g.Expect(found.err).To(Equal(&Error{Kind: NotForwarded}))
+	g.Expect(dialled).To(Equal(1), "it has not read the request")
+}
+
+func TestErrorIsThatOfTheLastHandshake(t *testing.T) {
+	g := NewWithT(t)
+	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Method") == "server/discover" {
+			w.Header().Set("Content-Length", "100")
+			page("application/json", `{"jsonrpc":`).ServeHTTP(w, r)
+			return
+		}
+		page("text/html", "What?").ServeHTTP(w, r)
+	}))
+	g.Expect(probeOnce(t, Target{URL: server.URL}).err).To(Equal(&Error{Kind: NotMCP}))
+}
+
+func TestProbeWaitsHalfASecondForTheListsOfAnotherServer(t *testing.T) {
+	for name, test := range map[string]struct {
+		busy time.Duration
+		then bool
+	}{
+		"shorter": {400 * time.Millisecond, true},
+		"longer":  {600 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				dial := serveInBubble(t, streamable(newServer(), nil))
+				found := probeWith(t, Options{Dial: dial}, Target{URL: bubbled}, func(j *job) {
+					g.Expect(j.lists.TryAcquire(1)).To(BeTrue())
+					time.AfterFunc(test.busy, func() { j.lists.Release(1) })
+				})
+				g.Expect(found.err).To(BeNil())
+				g.Expect(found.listed).To(Equal(test.then))
+			})
+		})
+	}
 }

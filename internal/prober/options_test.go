@@ -73,3 +73,17 @@ func TestProbesAreCountedByTheirResult(t *testing.T) {
 	g.Expect(last).To(HaveKeyWithValue("fixpoint_mcp_probe_duration_seconds", MaxTimeout.Seconds()), "the longest probe")
 	g.Expect(last).To(HaveKeyWithValue("fixpoint_mcp_probe_queue_delay_seconds", 60.0))
 }
+
+func TestMetricOfAnotherTypeIsAnError(t *testing.T) {
+	g := NewWithT(t)
+	registry := prometheus.NewRegistry()
+	g.Expect(New(Options{Metrics: registry})).NotTo(BeNil())
+	families, err := registry.Gather()
+	g.Expect(err).NotTo(HaveOccurred())
+	for _, family := range families {
+		registry = prometheus.NewRegistry()
+		registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: family.GetName(), Help: family.GetHelp()}))
+		_, err := New(Options{Metrics: registry})
+		g.Expect(err).To(MatchError(ContainSubstring("registering the prober's metrics")), family.GetName())
+	}
+}
