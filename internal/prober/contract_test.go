@@ -494,7 +494,7 @@ func TestRunningProbeIsNotRepeatedWhenTheFirstReplicaChanges(t *testing.T) {
 	r.advance(2*time.Minute, time.Second, 1)
 	r.offer("2", "a")
 	r.relist("a", "b")
-	r.advance(time.Minute, time.Second, 1)
+	r.advance(time.Minute, time.Second, 2) // or the test would wait for the second one
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g.Expect(probes).To(Equal(1))
