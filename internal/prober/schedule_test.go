@@ -316,7 +316,7 @@ func TestNewVersionReadsServerInfoAgain(t *testing.T) {
 	s := newSimulation(t, 4)
 	tools := 3
 	s.setScript(func(_ context.Context, j job) answer {
-		return answer{server: Server{Name: "web", Tools: tools}, listed: j.list}
+		return answer{server: Server{Name: "web", Capabilities: []string{"tools"}, Tools: tools}, listed: j.list}
 	})
 	s.Set(name("web"), Target{URL: "http://web/mcp", Version: "1"})
 	start(t, s.Prober)
@@ -557,6 +557,7 @@ func TestNewestVersionIsRequestedWithEachFullProbe(t *testing.T) {
 		}
 	}
 	g.Expect(full).To(BeNumerically(">", 1))
+}
 
 func TestNewServerIsProbedWhileNothingIsDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -627,7 +628,7 @@ func TestListsThatCouldNotBeReadAreReadAgainSoon(t *testing.T) {
 	g.Expect(s.result("web").Server.Tools).To(Equal(4))
 }
 
-func TestForgottenServerIsNotProbedAgainForANewCredential(t *testing.T) {
+func TestForgottenServerIsNotProbedAgainForAnotherCredential(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)
 	ends := make(chan struct{})
