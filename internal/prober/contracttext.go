@@ -167,7 +167,7 @@ func newTexts() *texts {
 
 // take keeps the text of a contract, which no longer holds what it was read from.
 func (t *texts) take(contract *Contract) {
-	if contract == nil || contract.reader == nil {
+	if contract == nil {
 		return
 	}
 	reader := contract.reader
@@ -188,14 +188,14 @@ func (t *texts) get(digest string) string {
 func (t *texts) add(digest, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if _, ok := t.known.Get(digest); ok { // another probe has read it
+		return
+	}
 	if t.bytes+len(text) > maxTextsBytes {
-		t.known.Clear()
-		t.bytes = 0
+		t.known.Clear() // which subtracts the bytes of each
 	}
-	if _, ok := t.known.Get(digest); !ok { // another probe may have read it
-		t.known.Add(digest, text)
-		t.bytes += len(text)
-	}
+	t.known.Add(digest, text)
+	t.bytes += len(text)
 }
 
 // ContractText is the text of a contract that was read lately, as the JSON of a [ContractText]; empty if it is not known

@@ -1,5 +1,7 @@
 package prober
 
+import "slices"
+
 // failureThreshold is the number of failures in a row after which a replica is Failing. One failure can
 // be transient. The second probe is early enough (see nextProbe) that a server that stops responding is
 // Failing within two intervals.
@@ -48,9 +50,9 @@ func aggregate(histories []history) Result {
 	if len(histories) == 0 {
 		return Result{State: Unknown}
 	}
-	result := Result{State: Answering, Replicas: len(histories)}
-	worst := -1
-	for i, h := range histories {
+	worst := slices.MaxFunc(histories, func(a, b history) int { return rank(a) - rank(b) })
+	result := Result{State: worst.state, Err: worst.err, Replicas: len(histories)}
+	for _, h := range histories {
 		result.Failures = max(result.Failures, h.failures)
 		if h.answered() {
 			result.Answered++
@@ -58,12 +60,6 @@ func aggregate(histories []history) Result {
 		if h.state != Unknown {
 			result.Decided++
 		}
-		if worst < 0 || rank(h) > rank(histories[worst]) {
-			worst = i
-		}
-	}
-	if worst >= 0 {
-		result.State, result.Err = histories[worst].state, histories[worst].err
 	}
 	return result
 }
