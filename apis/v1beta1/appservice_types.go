@@ -67,19 +67,19 @@ type AppServiceSpec struct {
 	// config is the configuration of the application. Fixpoint stores it in a
 	// ConfigMap, and a change rolls the pods. The container gets the keys as
 	// environment variables, or as files if configMountPath is set. At most 64
-	// keys with values of up to 16384 characters each, and 1048576 bytes in
-	// total. For secret data, use env with a secretKeyRef.
+	// keys with values of up to 16384 characters each. For secret data, use env
+	// with a secretKeyRef.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, key.size() <= 253 && key.matches('^[-._a-zA-Z0-9]+$') && key != '.' && !key.startsWith('..'))",message="config keys must consist of 1 to 253 letters, digits, '-', '_' and '.', and must not be '.' or start with '..': rename the key"
-	// +kubebuilder:validation:XValidation:rule="self.map(key, bytes(self[key]).size()).sum() <= 1048576",message="config values must not exceed 1048576 bytes in total, because they are stored in one ConfigMap: shorten them, or store larger data elsewhere"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, self[key].size() <= 16384)",message="config values must be at most 16384 characters: shorten the value, or store larger data elsewhere"
 	Config map[string]string `json:"config,omitempty"`
 
 	// configMountPath is the directory of the container to mount config in,
 	// with one file per key. If omitted, config becomes environment variables.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^/[^:]+$') && !self.matches('(^|/)[.][.](/|$)') && !self.matches('^(/[.]?)+$')",message="configMountPath must be an absolute path other than '/', without ':' and '..': use a value such as /etc/shop"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^/[^:]+$') && !self.matches('(^|/)[.][.](/|$)')",message="configMountPath must be an absolute path other than '/', without ':' and '..': use a value such as /etc/shop"
 	ConfigMountPath string `json:"configMountPath,omitempty"`
 
 	// mounts are writable directories of the container that start empty, for

@@ -8,8 +8,6 @@
 //   - The quantity pattern of controller-gen accepts values that cannot be parsed, such as 1e1.5, and values that take
 //     hours to parse, such as 1e-999999999. One object with such a value would block the watch of a manager for all
 //     objects of the kind.
-//   - controller-gen has no marker for the length of the values of a map. Without a limit, the API server refuses the
-//     rule about the size of spec.config of an AppService, because it could be expensive.
 package main
 
 import (
@@ -25,9 +23,6 @@ const (
 	quantity = `^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$`
 	readable = `^(\+|-)?(([0-9]{1,32}(\.[0-9]{0,32})?)|(\.[0-9]{1,32}))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$`
 )
-
-// configValueLength is the maximum length of a value of spec.config.
-const configValueLength = 16384
 
 // describedDepth is the depth of the fields of spec and status.
 const describedDepth = 2
@@ -58,7 +53,6 @@ func complete(file string) error {
 	for i := range definition.Spec.Versions {
 		version := &definition.Spec.Versions[i]
 		replaceQuantities(version.Schema.OpenAPIV3Schema)
-		limitConfig(version.Schema.OpenAPIV3Schema)
 		if version.Deprecated {
 			shorten(version.Schema.OpenAPIV3Schema, 0)
 		}
@@ -103,12 +97,6 @@ func replaceQuantities(schema *apiextensionsv1.JSONSchemaProps) {
 		schema.Pattern = readable
 	}
 	children(schema, func(_ string, child *apiextensionsv1.JSONSchemaProps) { replaceQuantities(child) })
-}
-
-func limitConfig(schema *apiextensionsv1.JSONSchemaProps) {
-	if values := schema.Properties["spec"].Properties["config"].AdditionalProperties; values != nil {
-		values.Schema.MaxLength = ptr.To[int64](configValueLength)
-	}
 }
 
 // shorten drops the descriptions below the fields of spec and status.

@@ -116,13 +116,6 @@ suspend: false`},
 	"hook with arguments of its image": {
 		spec: `{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
 			adoptionPolicy: Never, driftPolicy: Correct, podSecurityStandard: Restricted, hooks: {preDeploy: {args: [migrate], activeDeadlineSeconds: 1}}}`},
-	"names that resemble what is refused": {
-		spec: `{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
-			adoptionPolicy: Never, driftPolicy: Correct, podSecurityStandard: Restricted, configMountPath: /.../,
-			ingress: {host: 1.2.3.256, path: "/.a/..b/c?d#e"}}`},
-	"host of five numbers": {
-		spec: `{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,
-			adoptionPolicy: Never, driftPolicy: Correct, podSecurityStandard: Restricted, ingress: {host: 1.2.3.4.5, path: /}}`},
 	// Rules cost the API server time, and it gives up on one that costs too much.
 	"config as large as it may be": {
 		spec: fmt.Sprintf(`{image: shop, port: 8080, strategy: RollingUpdate, progressDeadlineSeconds: 600,

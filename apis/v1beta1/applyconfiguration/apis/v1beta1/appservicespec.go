@@ -36,8 +36,8 @@ type AppServiceSpecApplyConfiguration struct {
 	// config is the configuration of the application. Fixpoint stores it in a
 	// ConfigMap, and a change rolls the pods. The container gets the keys as
 	// environment variables, or as files if configMountPath is set. At most 64
-	// keys with values of up to 16384 characters each, and 1048576 bytes in
-	// total. For secret data, use env with a secretKeyRef.
+	// keys with values of up to 16384 characters each. For secret data, use env
+	// with a secretKeyRef.
 	Config map[string]string `json:"config,omitempty"`
 	// configMountPath is the directory of the container to mount config in,
 	// with one file per key. If omitted, config becomes environment variables.
