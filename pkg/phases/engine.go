@@ -395,7 +395,7 @@ func verdictOf(err error) Verdict {
 	if reasoner.Permanent() {
 		return Stalled(reasoner.ConditionReason(), reasoner.Error())
 	}
-	return Wait(reasoner.ConditionReason(), withoutVolatile(reasoner.Error()), 0)
+	return Wait(reasoner.ConditionReason(), reasoner.Error(), 0)
 }
 
 // acceptable sees to it that the API server accepts the condition that is made of a verdict.

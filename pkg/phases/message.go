@@ -21,8 +21,8 @@ var volatile = []*regexp.Regexp{
 	regexp.MustCompile(`\b0x[0-9a-f]{6,}\b`),
 }
 
-// withoutVolatile removes from the message of an error that is retried what changes from try to try, such as the time
-// in the response of an admission webhook. Such a message would make every try a write of the status, and every write a new try.
+// withoutVolatile removes from the message of an untyped error what changes from try to try. Such a
+// message would make every try a write of the status, and every write a new try.
 func withoutVolatile(message string) string {
 	for _, pattern := range volatile {
 		message = pattern.ReplaceAllString(message, "…")
