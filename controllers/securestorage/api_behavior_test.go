@@ -38,7 +38,7 @@ func TestNumberOfCallsIsBounded(t *testing.T) {
 	f.runUntilReady()
 	// then
 	t.Logf("%d calls from creation to Ready", f.calls)
-	f.Expect(f.calls).To(BeNumerically("<=", 30)) // 21 or 25, and rarely more, by the jitter of the delays
+	f.Expect(f.calls).To(BeNumerically("<=", 25))
 	// and between polls
 	const polls = 20
 	began, calls := f.clock.Now(), f.calls

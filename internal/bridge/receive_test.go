@@ -112,12 +112,12 @@ func TestLargeMessagesOfUnknownLengthAreRead(t *testing.T) {
 }
 
 func TestRefusedMessagesReturnTheirPlace(t *testing.T) {
-	q := newQuiet(t)
+	q := newQuiet(t, func(o *Options) { o.MaxRequests = 1 })
+	q.session.inFlight.Store(1)
 	for name, headers := range map[string]http.Header{
 		"the headers of another message": {"Content-Type": {jsonType}, headerMethod: {"other"}},
 		"too many requests":              {"Content-Type": {jsonType}},
 	} {
-		q.session.inFlight.Store(int32(q.bridge.opts.MaxRequests)) //nolint:gosec // a small number
 		r := requestWith(t, headers)
 		r.Body = io.NopCloser(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"x":"` + strings.Repeat("x", 2*smallMessage) + `"}}`))
 		response := httptest.NewRecorder()
