@@ -175,7 +175,9 @@ func (p *Proxy) located(next http.Handler) http.Handler {
 			p.failed(w, r, err)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), addressKey{}, at)))
+		r = r.WithContext(context.WithValue(r.Context(), addressKey{}, at))
+		requestbody.EndAtLength(r)
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -133,8 +133,9 @@ func withBody(out, r *http.Request) (message []byte, err error) {
 	_, err = io.CopyN(&begin, r.Body, maxSmallBody+1)
 	switch {
 	case err == nil:
-		out.Body = readCloser{io.MultiReader(&begin, r.Body), r.Body}
 		out.ContentLength = r.ContentLength
+		out.Body = readCloser{io.MultiReader(&begin, r.Body), r.Body}
+		requestbody.EndAtLength(out)
 		return nil, nil
 	case !errors.Is(err, io.EOF):
 		return nil, err

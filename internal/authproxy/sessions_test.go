@@ -450,6 +450,42 @@ func TestStreamsPassThroughReplicas(t *testing.T) {
 	owner.Expect(owner.post(headerSession, id).Status).To(Equal(http.StatusOK))
 }
 
+// endsOnce is a body of net/http that is closed, because the response has begun, right after its last byte was read.
+type endsOnce struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *endsOnce) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
+
+func TestResponseThatBeginsAtTheLastByteIsNotBrokenOff(t *testing.T) {
+	keys := keysOf(t)
+	closed := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = &endsOnce{r.Body, r.ContentLength}
+			next.ServeHTTP(w, r)
+		})
+	}
+	protected := func(o *Options) { o.Protect = closed }
+	owner, other := newReplica(t, keys, echo("own"), protected), newReplica(t, keys, echo("other"), protected)
+	id := owner.post().session()
+	large := strings.Repeat("x", maxSmallBody+1)
+	for name, got := range map[string]reply{
+		"small": owner.send(http.MethodPost, "/mcp", "{}", headerSession, id),
+		"large": owner.send(http.MethodPost, "/mcp", large, headerSession, id),
+		"other": other.send(http.MethodPost, "/mcp", large, headerSession, id),
+	} {
+		owner.Expect(got.Status).To(Equal(http.StatusOK), "%s: %s", name, got.Body)
+	}
+}
+
 // twoRequests limits requests, as [callpolicy.Policy] does, and a client does not regain them with time.
 func twoRequests(next http.Handler) http.Handler {
 	var requests atomic.Int32

@@ -27,6 +27,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/portforward"
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
 // localPort is what a user asks for with --local-port.
@@ -314,6 +315,7 @@ func forwarder(to upstream, pods *podDialer) http.Handler {
 			r.SetURL(base)
 			r.Out.Host = net.JoinHostPort(portforward.Host, to.url.Port())
 			r.Out.Header.Del("Origin")
+			requestbody.EndAtLength(r.Out)
 		},
 		Transport:     &http.Transport{DialContext: pods.connect, TLSClientConfig: to.tls, DisableCompression: true, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute},
 		FlushInterval: -1,

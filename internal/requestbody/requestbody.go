@@ -58,6 +58,14 @@ func Has(r *http.Request) bool {
 	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
 
+// EndAtLength makes the body of a request that is forwarded end with its length. Otherwise [http.Transport] reads once more
+// to find the end, which fails if net/http has closed the body because the response has begun, and breaks that response off.
+func EndAtLength(r *http.Request) {
+	if _, ok := r.Body.(*held); !ok && r.ContentLength > 0 {
+		r.Body = &rejoined{Reader: io.LimitReader(r.Body, r.ContentLength), Closer: r.Body}
+	}
+}
+
 // Read reads the message of a request, and replaces the body of the request by it. The returned function releases what
 // the message holds, and may be called again; so does the end of that body, when the message has been sent. A caller that
 // keeps a part of the message until the response must copy it. A body that a Reader has read before is not copied.

@@ -2,6 +2,7 @@ package requestbody
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -47,6 +48,44 @@ func TestMessageReplacesTheBody(t *testing.T) {
 			})
 		}
 	}
+}
+
+// closedAfter is a body of net/http that is closed right after its last byte was read, because the response has begun.
+type closedAfter struct{ io.Reader }
+
+func (c closedAfter) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	if n == 0 {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	return n, err
+}
+
+func TestBodyEndsAtItsLength(t *testing.T) {
+	for name, c := range map[string]struct {
+		length int64
+		body   string
+		failed error
+	}{
+		"whole":   {2, "{}", nil},
+		"chunked": {-1, "{}", http.ErrBodyReadAfterClose},
+		"cut off": {3, "{}", http.ErrBodyReadAfterClose},
+	} {
+		g := NewWithT(t)
+		r := newRequest(closedAfter{strings.NewReader(c.body)})
+		r.ContentLength = c.length
+		EndAtLength(r)
+		got, err := io.ReadAll(r.Body)
+		g.Expect(string(got)).To(Equal(c.body), name)
+		g.Expect(errors.Is(err, c.failed)).To(BeTrue(), "%s: %v", name, err)
+		g.Expect(r.Body.Close()).To(Succeed(), name)
+	}
+}
+
+func TestNoBodyIsKept(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/mcp", http.NoBody)
+	EndAtLength(r)
+	NewWithT(t).Expect(r.Body).To(BeIdenticalTo(http.NoBody), "the transport sends no body")
 }
 
 // What is read for a record has a place until it was sent, also if it is only the beginning of the body.

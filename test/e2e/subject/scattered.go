@@ -10,6 +10,8 @@ import (
 	"net/url"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
 // sessionsAtOnce is the number of sessions of a scattered load.
@@ -32,6 +34,7 @@ func behindProxy(endpoint string) *caller {
 				return // Without a host, the request fails.
 			}
 			r.Out.URL, r.Out.Host = target, target.Host
+			requestbody.EndAtLength(r.Out)
 		},
 		Transport:     &http.Transport{DisableKeepAlives: true},
 		FlushInterval: -1,
