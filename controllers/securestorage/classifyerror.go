@@ -49,15 +49,15 @@ func isNotAllowed(err error) bool {
 func (s *scope) transientVerdict(failure *cloud.Error) (phases.Verdict, bool) {
 	switch failure.Kind {
 	case cloud.Throttled:
-		return phases.Wait(v1beta1.ReasonThrottled, "throttled by Azure; retrying", atLeast(failure.RetryAfter)), true
+		return phases.Wait(v1beta1.ReasonThrottled, "throttled by Azure; retrying", s.atLeast(failure.RetryAfter)), true
 	case cloud.InProgress:
-		return phases.Wait(v1beta1.ReasonOperationInProgress, failure.Error()+"; waiting for the operation in progress to finish", retryAfterOr(failure.RetryAfter, s.backoffInProgress())), true
+		return phases.Wait(v1beta1.ReasonOperationInProgress, failure.Error()+"; waiting for the operation in progress to finish", s.retryAfterOr(failure.RetryAfter, s.backoffInProgress())), true
 	case cloud.NotFound:
-		return phases.Wait(v1beta1.ReasonOperationInProgress, failure.Error()+"; the resource was deleted or moved during the reconcile; retrying", retryAfterOr(failure.RetryAfter, retryInProgress)), true
+		return phases.Wait(v1beta1.ReasonOperationInProgress, failure.Error()+"; the resource was deleted or moved during the reconcile; retrying", s.retryAfterOr(failure.RetryAfter, retryInProgress)), true
 	case cloud.Propagating:
-		return phases.Wait(v1beta1.ReasonPropagating, failure.Error()+"; waiting for the change to propagate in Azure, which takes several minutes", retryAfterOr(failure.RetryAfter, retryInProgress)), true
+		return phases.Wait(v1beta1.ReasonPropagating, failure.Error()+"; waiting for the change to propagate in Azure, which takes several minutes", s.retryAfterOr(failure.RetryAfter, retryInProgress)), true
 	case cloud.Unreachable:
-		return phases.Wait(v1beta1.ReasonCloudUnavailable, failure.Error()+"; retrying", retryAfterOr(failure.RetryAfter, retryUnreachable)), true
+		return phases.Wait(v1beta1.ReasonCloudUnavailable, failure.Error()+"; retrying", s.retryAfterOr(failure.RetryAfter, retryUnreachable)), true
 	default:
 		return nil, false
 	}
@@ -85,9 +85,9 @@ func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 	case cloud.Denied:
 		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; "+s.missingRole(failure.Target))
 	case cloud.NoAssertion:
-		return phases.Stalled(v1beta1.ReasonCredentialsMissing, failure.Message).RecheckAfter(jitter(retryCredentials))
+		return phases.Stalled(v1beta1.ReasonCredentialsMissing, failure.Message).RecheckAfter(s.jitter(retryCredentials))
 	case cloud.BadCredentials:
-		return phases.Stalled(v1beta1.ReasonCredentialsInvalid, failure.Error()+"; renew the credential, and check that it belongs to the tenant of the subscription").RecheckAfter(jitter(retryCredentials))
+		return phases.Stalled(v1beta1.ReasonCredentialsInvalid, failure.Error()+"; renew the credential, and check that it belongs to the tenant of the subscription").RecheckAfter(s.jitter(retryCredentials))
 	default:
 		return s.stalledUntilPoll(v1beta1.ReasonInvalidRequest, failure.Error()+"; correct the spec")
 	}
@@ -97,7 +97,7 @@ func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 func (s *scope) forbiddenVerdict(failure *cloud.Error) phases.Verdict {
 	switch {
 	case s.storage.DeletionTimestamp != nil:
-		return phases.Stalled(v1beta1.ReasonDeletionBlocked, failure.Error()+"; remove the lock or policy, or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(jitter(retryCredentials))
+		return phases.Stalled(v1beta1.ReasonDeletionBlocked, failure.Error()+"; remove the lock or policy, or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(s.jitter(retryCredentials))
 	case failure.Kind == cloud.Locked:
 		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; remove the lock")
 	default:
@@ -119,13 +119,13 @@ func (s *scope) missingRole(target cloud.Target) string {
 }
 
 // atLeast adds jitter to a delay that Azure asked for, and never shortens it.
-func atLeast(asked time.Duration) time.Duration {
-	return asked + randomUpTo(min(max(asked/jitterShare, 10*time.Millisecond), time.Second))
+func (s *scope) atLeast(asked time.Duration) time.Duration {
+	return asked + s.upTo(min(max(asked/jitterShare, 10*time.Millisecond), time.Second))
 }
 
-func retryAfterOr(asked, otherwise time.Duration) time.Duration {
+func (s *scope) retryAfterOr(asked, otherwise time.Duration) time.Duration {
 	if asked > 0 {
-		return atLeast(asked)
+		return s.atLeast(asked)
 	}
-	return jitter(otherwise)
+	return s.jitter(otherwise)
 }

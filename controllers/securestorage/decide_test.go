@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -383,23 +385,43 @@ func TestClassifyError(t *testing.T) {
 func TestErrorsAreNotRetriedBeforeAzureAsks(t *testing.T) {
 	const asked, tries = 7 * time.Second, 100
 	for _, kind := range []cloud.Kind{cloud.Throttled, cloud.InProgress, cloud.NotFound, cloud.Propagating, cloud.Unreachable} {
-		for range tries {
-			verdict, err := newScope().classifyError(&cloud.Error{Kind: kind, RetryAfter: asked})
+		for i := range tries {
+			s := newScope()
+			s.storage.UID = types.UID(strconv.Itoa(i))
+			verdict, err := s.classifyError(&cloud.Error{Kind: kind, RetryAfter: asked})
 			NewWithT(t).Expect(err).NotTo(HaveOccurred())
 			NewWithT(t).Expect(verdict.After()).To(BeNumerically(">=", asked), "%s", kind)
 		}
 	}
 }
 
+// Objects that were created together do not stay together, and an object does not have the same delay each time.
+func TestDelaysDependOnObjectAndTime(t *testing.T) {
+	g := NewWithT(t)
+	uids, times := map[time.Duration]bool{}, map[time.Duration]bool{}
+	for i := range 100 {
+		s := newScope()
+		s.clock = clocktesting.NewFakePassiveClock(noon.Add(time.Duration(i) * time.Second))
+		times[s.jitter(time.Minute)] = true
+		s = newScope()
+		s.storage.UID = types.UID(strconv.Itoa(i))
+		uids[s.jitter(time.Minute)] = true
+		g.Expect(s.jitter(time.Minute)).To(Equal(s.jitter(time.Minute)))
+	}
+	g.Expect(uids).To(HaveLen(100))
+	g.Expect(times).To(HaveLen(100))
+}
+
 func TestDelaysAreNeverTooShort(t *testing.T) {
 	g := NewWithT(t)
 	s := newScope(func(spec *v1beta1.SecureStorageSpec) { spec.PollInterval.Duration = 10 * time.Second })
-	for range 1000 {
-		g.Expect(atLeast(17 * time.Second)).To(And(BeNumerically(">=", 17*time.Second), BeNumerically("<=", 18*time.Second)))
+	for i := range 1000 {
+		s.storage.UID = types.UID(strconv.Itoa(i))
+		g.Expect(s.atLeast(17 * time.Second)).To(And(BeNumerically(">=", 17*time.Second), BeNumerically("<=", 18*time.Second)))
 		g.Expect(s.pollInterval()).To(And(BeNumerically(">=", 10*time.Second), BeNumerically("<=", 11*time.Second)))
-		g.Expect(jitter(10 * time.Second)).To(And(BeNumerically(">=", 9*time.Second), BeNumerically("<=", 11*time.Second)))
+		g.Expect(s.jitter(10 * time.Second)).To(And(BeNumerically(">=", 9*time.Second), BeNumerically("<=", 11*time.Second)))
 	}
-	g.Expect(jitter(0)).To(BeZero())
+	g.Expect(s.jitter(0)).To(BeZero())
 	g.Expect(newScope().pollInterval()).To(BeNumerically(">=", 5*time.Minute))
 }
 
@@ -800,8 +822,10 @@ func TestReservesTheReadsOfAReconcile(t *testing.T) {
 func TestDelayOfAzureIsVaried(t *testing.T) {
 	for asked, most := range map[time.Duration]time.Duration{0: 10 * time.Millisecond, time.Second: 100 * time.Millisecond, time.Hour: time.Second} {
 		longest := time.Duration(0)
-		for range 500 {
-			delay := atLeast(asked)
+		for i := range 500 {
+			s := newScope()
+			s.storage.UID = types.UID(strconv.Itoa(i))
+			delay := s.atLeast(asked)
 			NewWithT(t).Expect(delay).To(And(BeNumerically(">=", asked), BeNumerically("<", asked+most)))
 			longest = max(longest, delay-asked)
 		}

@@ -40,7 +40,7 @@ func (s *scope) decideFormerGrants(former []keyGrant) phases.Observation {
 	at := vaultNames(former)
 	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1beta1.ConditionEncryptionReady)
 	if !s.observes() && (c == nil || c.ObservedGeneration != s.storage.Generation || c.Status == metav1.ConditionUnknown) {
-		return phases.Wait(v1beta1.ReasonUpdating, "checking again that the grant on key vault "+at+" is unused before revoking it", jitter(retryInProgress))
+		return phases.Wait(v1beta1.ReasonUpdating, "checking again that the grant on key vault "+at+" is unused before revoking it", s.jitter(retryInProgress))
 	}
 	return phases.Missing(v1beta1.ReasonUpdating, "revoke the unused grant on key vault "+at)
 }
@@ -139,7 +139,7 @@ func (s *scope) encrypt(ctx context.Context) (phases.Verdict, error) {
 	}
 	s.account = account
 	if len(encryptionDrifts(want, account.Encryption)) > 0 {
-		return phases.Wait(s.notEncryptedReason(), "waiting for the encryption change of storage account "+account.Name+" to finish", jitter(retryInProgress)), nil
+		return phases.Wait(s.notEncryptedReason(), "waiting for the encryption change of storage account "+account.Name+" to finish", s.jitter(retryInProgress)), nil
 	}
 	return phases.Done(""), nil
 }
@@ -177,7 +177,7 @@ func (s *scope) decidePropagation() phases.Verdict {
 		return s.stalledUntilPoll(v1beta1.ReasonPropagationTimedOut,
 			"Azure still denies the storage account access to the key "+deadline.String()+" (spec.propagationDeadline) after it was granted; check that the key vault is enabled and that no firewall rule or deny assignment blocks the access")
 	}
-	return phases.Wait(v1beta1.ReasonPropagating, "waiting for the grant on key vault "+vaultOf(s.storage).name+" to propagate in Azure, which takes up to ten minutes", jitter(s.backoffSince(granted, minPollPropagation, maxPollPropagation)))
+	return phases.Wait(v1beta1.ReasonPropagating, "waiting for the grant on key vault "+vaultOf(s.storage).name+" to propagate in Azure, which takes up to ten minutes", s.jitter(s.backoffSince(granted, minPollPropagation, maxPollPropagation)))
 }
 
 // grantedAt returns when the role assignment was created. Access policies have no creation time, so the

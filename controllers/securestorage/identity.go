@@ -19,7 +19,7 @@ func observeIdentity(_ context.Context, s *scope) (phases.Observation, error) {
 		return phases.Done("the identity is not created yet"), nil
 	}
 	if s.account.PrincipalID == "" {
-		return phases.Wait(v1beta1.ReasonWaitingForPrincipal, "waiting for the principal ID of the storage account's system-assigned identity", jitter(s.backoffOf(v1beta1.ConditionIdentityReady))), nil
+		return phases.Wait(v1beta1.ReasonWaitingForPrincipal, "waiting for the principal ID of the storage account's system-assigned identity", s.jitter(s.backoffOf(v1beta1.ConditionIdentityReady))), nil
 	}
 	return phases.Done("system-assigned identity has principal ID " + s.account.PrincipalID), nil
 }

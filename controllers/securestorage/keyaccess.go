@@ -235,7 +235,7 @@ func (s *scope) recordFirst(ctx context.Context) (phases.Verdict, error) {
 		s.abandonUnrevoked()
 	}
 	s.grantPlanned = true
-	return phases.Wait(v1beta1.ReasonGranting, "recording the grant on key vault "+vaultOf(s.storage).name+" in status.grants before creating it", jitter(minPoll)), nil
+	return phases.Wait(v1beta1.ReasonGranting, "recording the grant on key vault "+vaultOf(s.storage).name+" in status.grants before creating it", s.jitter(minPoll)), nil
 }
 
 func (s *scope) createGrant(ctx context.Context) (err error) {

@@ -41,7 +41,7 @@ func (s *scope) postpone(ctx context.Context) time.Duration {
 	}
 	// Other errors are reported by the reconcile itself.
 	if failure, ok := cloud.AsError(s.connect(ctx)); ok && failure.Kind == cloud.Throttled {
-		return atLeast(failure.RetryAfter)
+		return s.atLeast(failure.RetryAfter)
 	}
 	return 0
 }

@@ -2,7 +2,8 @@ package securestorage
 
 import (
 	"context"
-	"math/rand/v2"
+	"fmt"
+	"hash/fnv"
 	"strings"
 	"time"
 
@@ -220,7 +221,7 @@ const (
 // objects created together are not polled together.
 func (s *scope) pollInterval() time.Duration {
 	poll := s.specifiedPoll()
-	return poll + randomUpTo(poll/jitterShare)
+	return poll + s.upTo(poll/jitterShare)
 }
 
 func (s *scope) specifiedPoll() time.Duration {
@@ -235,16 +236,20 @@ const jitterShare = 10
 
 // jitter varies a duration by up to a tenth in both directions, so that objects created together are
 // not reconciled together.
-func jitter(d time.Duration) time.Duration {
+func (s *scope) jitter(d time.Duration) time.Duration {
 	spread := d / jitterShare
-	return d - spread + randomUpTo(2*spread)
+	return d - spread + s.upTo(2*spread)
 }
 
-func randomUpTo(d time.Duration) time.Duration {
+// upTo returns a part of a duration that only depends on the object and the time: reconciles of the same state at the same
+// time decide the same.
+func (s *scope) upTo(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
 	}
-	return time.Duration(rand.Int64N(int64(d))) //nolint:gosec // spreads load, and secures nothing
+	hash := fnv.New64a()
+	_, _ = fmt.Fprint(hash, s.storage.UID, s.clock.Now().UnixNano()) // never fails
+	return time.Duration(hash.Sum64() % uint64(d))                   //nolint:gosec // the duration is positive
 }
 
 // Bounds of the poll delay for operations of the cloud that take seconds or minutes, if the cloud does

@@ -63,9 +63,9 @@ func (s *scope) decideAccount() phases.Observation {
 	case account.Failed():
 		return phases.Missing(v1beta1.ReasonCreating, "create storage account "+account.Name+" again, because its provisioning failed")
 	case account.IsDeleting():
-		return phases.Wait(v1beta1.ReasonOperationInProgress, "storage account "+account.Name+" is being deleted outside of this SecureStorage; waiting for the deletion to finish", jitter(retryInProgress))
+		return phases.Wait(v1beta1.ReasonOperationInProgress, "storage account "+account.Name+" is being deleted outside of this SecureStorage; waiting for the deletion to finish", s.jitter(retryInProgress))
 	case !account.Provisioned():
-		return phases.Wait(v1beta1.ReasonCreating, "waiting for storage account "+account.Name+" to be provisioned", jitter(s.backoffSince(account.CreatedOn, minPoll, maxPollCreation)))
+		return phases.Wait(v1beta1.ReasonCreating, "waiting for storage account "+account.Name+" to be provisioned", s.jitter(s.backoffSince(account.CreatedOn, minPoll, maxPollCreation)))
 	}
 	if drifts := accountDrifts(s.storage, account); len(drifts) > 0 {
 		return phases.Missing(v1beta1.ReasonUpdating, s.withFields("update storage account "+account.Name, v1beta1.ConditionStorageAccountReady, drifts)).Drifted(drifts...)
@@ -197,7 +197,7 @@ func ensureStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error)
 	}
 	if s.account == nil && meta.IsStatusConditionTrue(s.storage.Status.Conditions, v1beta1.ConditionEncryptionReady) {
 		// The new account is not encrypted with the key, so EncryptionReady must stop being True first.
-		return phases.Wait(v1beta1.ReasonCreating, "storage account "+name+" was deleted; creating an empty account", jitter(minPoll)), nil
+		return phases.Wait(v1beta1.ReasonCreating, "storage account "+name+" was deleted; creating an empty account", s.jitter(minPoll)), nil
 	}
 	accepted, err := s.accounts.CreateAccount(ctx, cloud.NewAccount{
 		Group:    s.group(),
@@ -209,7 +209,7 @@ func ensureStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error)
 	if err != nil {
 		return s.classifyError(err)
 	}
-	return phases.Wait(v1beta1.ReasonCreating, "waiting for storage account "+name+" to be provisioned", retryAfterOr(accepted.RetryAfter, minPoll)), nil
+	return phases.Wait(v1beta1.ReasonCreating, "waiting for storage account "+name+" to be provisioned", s.retryAfterOr(accepted.RetryAfter, minPoll)), nil
 }
 
 func (s *scope) changeAccount(ctx context.Context) (phases.Verdict, error) {
@@ -228,7 +228,7 @@ func (s *scope) changeAccount(ctx context.Context) (phases.Verdict, error) {
 	}
 	s.account = account
 	if len(accountDrifts(s.storage, account)) > 0 {
-		return phases.Wait(v1beta1.ReasonUpdating, "waiting for the update of storage account "+account.Name+" to finish", jitter(retryInProgress)), nil
+		return phases.Wait(v1beta1.ReasonUpdating, "waiting for the update of storage account "+account.Name+" to finish", s.jitter(retryInProgress)), nil
 	}
 	return s.doneUntilPoll("storage account " + account.Name + " is provisioned"), nil
 }

@@ -83,7 +83,7 @@ func (s *scope) deleteAccount(ctx context.Context) (phases.Verdict, error) {
 	case !s.isManaged():
 		return phases.Done(""), nil
 	}
-	terminating := phases.Wait(v1beta1.ReasonTerminating, "waiting for storage account "+s.account.Name+" to be deleted", jitter(pollTeardown))
+	terminating := phases.Wait(v1beta1.ReasonTerminating, "waiting for storage account "+s.account.Name+" to be deleted", s.jitter(pollTeardown))
 	if s.account.IsDeleting() {
 		return terminating, nil
 	}
@@ -108,7 +108,7 @@ func isResourceGroupDeleted(err error) bool {
 func (s *scope) recordPrincipal() phases.Verdict {
 	principal := s.account.PrincipalID
 	if principal != "" && !strings.EqualFold(principal, s.storage.Status.PrincipalID) {
-		return phases.Wait(v1beta1.ReasonTerminating, "recording the principal ID of storage account "+s.account.Name+" in the status before deleting the account", jitter(minPoll))
+		return phases.Wait(v1beta1.ReasonTerminating, "recording the principal ID of storage account "+s.account.Name+" in the status before deleting the account", s.jitter(minPoll))
 	}
 	return phases.Done("")
 }
@@ -137,7 +137,7 @@ func (s *scope) confirmAbsence(ctx context.Context) (phases.Verdict, error) {
 	case available:
 		return phases.Done(""), nil
 	case mayBeInvisible:
-		return phases.Wait(v1beta1.ReasonTerminating, "storage account name "+name+" is still in use; waiting in case the account was just created and is not visible yet", jitter(s.backoffSince(s.storage.DeletionTimestamp.Time, pollTeardown, maxPollCreation))), nil
+		return phases.Wait(v1beta1.ReasonTerminating, "storage account name "+name+" is still in use; waiting in case the account was just created and is not visible yet", s.jitter(s.backoffSince(s.storage.DeletionTimestamp.Time, pollTeardown, maxPollCreation))), nil
 	case isUnknown:
 		return phases.Done(""), nil
 	default:
@@ -151,7 +151,7 @@ func (s *scope) hadAccount() bool { return s.storage.Status.AccountID != "" }
 // decideMoved blocks the deletion: an account that was moved has the same identity, and loses its key if the grant is revoked.
 func (s *scope) decideMoved() phases.Verdict {
 	return phases.Stalled(v1beta1.ReasonDeletionBlocked, "storage account "+accountName(s.storage)+" is not in resource group "+s.group()+", but its name is in use; if the account was moved, move it back, "+
-		"or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(jitter(retryCredentials))
+		"or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(s.jitter(retryCredentials))
 }
 
 func undoKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
@@ -199,7 +199,7 @@ func (s *scope) revokeAll(ctx context.Context, grants []keyGrant) (remaining []k
 		verdict, err = s.classifyError(failure)
 		return failed, verdict, err
 	case len(deleting) > 0:
-		return deleting, phases.Wait(v1beta1.ReasonTerminating, "waiting for the grant on key vault "+vaultNames(deleting)+" to be deleted", jitter(pollTeardown)), nil
+		return deleting, phases.Wait(v1beta1.ReasonTerminating, "waiting for the grant on key vault "+vaultNames(deleting)+" to be deleted", s.jitter(pollTeardown)), nil
 	default:
 		return nil, phases.Done(""), nil
 	}
