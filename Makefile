@@ -115,6 +115,8 @@ lint-fix: $(GOLANGCI_LINT) ## Run the linters and fix what they can fix.
 # test none of its goroutines.
 RACED_SUITES := ./appservice ./mcpserver ./securestorage
 space := $() $()
+# The pattern for any of the packages, without ./ before them: $(call any-of,packages).
+any-of = $(subst $(space),|,$(patsubst ./%,%,$(1)))
 # Unit tests that go through thousands of runs in one goroutine, or of functions without state. The race detector
 # makes them take six times as long, so they run without it; all others run with it.
 EXHAUSTIVE := RoundTrip|Crash|LostResponses|DeletedAtAnyTime|Thousand|Fleet|AtEachRequest|LeavesNoGrant|LeavesOneGrant|LeaveOneGrant|MayBeInUse
@@ -127,30 +129,38 @@ GO_TEST = $(GO) test -vet=off -ldflags='-s -w'
 # Unit tests, and suites with the manager in their process, make much garbage and need little memory: with less frequent
 # collections they take a quarter less processor time.
 UNIT_TEST = GOGC=400 $(GO_TEST)
-# Tests in which probes, leader election or drains have deadlines of seconds. They run one target after the other, with
-# one cluster at a time: with more, tests miss the deadlines, and the processors have no more to do.
-DEADLINES := test-unit-raced test-ha test-split test-suites-raced test-deploy
-# Tests without such deadlines. They run beside those at a lower priority, mostly in the processor time that the others
-# leave while they wait.
-BACKGROUND := test-unit-exhaustive test-suites test-chart test-identity
 # Runs targets one after the other, also within make -j: $(call one-by-one,targets,prefix). The + before it tells
 # make that the line runs make, whose output it then prints as it comes.
 one-by-one = $(foreach target,$(1),$(2) $(MAKE) --no-print-directory $(target) &&) true
+# Runs two lists of targets side by side: $(call side-by-side,DEADLINES=targets,BACKGROUND=targets).
+# In tests of the first list, probes, leader election or drains have deadlines of seconds. They run one target after the
+# other, with one cluster at a time: with more, tests miss the deadlines, and the processors have no more to do. Tests of the
+# second list have no such deadlines. They run at a lower priority, mostly in the processor time that the others leave while
+# they wait.
+side-by-side = $(MAKE) --no-print-directory -j2 --output-sync=line test-with-deadlines test-in-background '$(1)' '$(2)'
+
+# Suites that make test-system runs, beside those that have targets of their own.
+SYSTEM_SUITES := ./cluster ./console ./examples ./plugin ./versions
+# Lists the packages of test/ that no other target runs.
+SUITES = $(GO) list ./... | grep -Ev '/test/(mcp|azuresdk|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|tenant|ssa|$(call any-of,$(RACED_SUITES) $(SYSTEM_SUITES)))$$$$'
 
 .PHONY: test
-test: ## Run the unit tests, the suites on local clusters, and the tests of the chart.
-	@echo "make test runs the unit tests, the suites on local clusters, and those of the chart, the alerts and the dashboard."
-	@echo "$(NOT_IN_TEST)"
-	@hack/need.sh chromium chromium
-	@hack/need.sh npm nodejs npm
+test: ## Run the unit tests, and on local clusters the suites of the three kinds and of pkg/ssa.
+	@echo "make test runs the unit tests, and the suites of the kinds and of pkg/ssa on local clusters. $(NOT_IN_TEST)"
 	@$(MAKE) --no-print-directory test-compile
-	@$(MAKE) --no-print-directory -j2 --output-sync=line test-with-deadlines test-in-background
+	@$(call side-by-side,DEADLINES=test-unit-raced test-suites-raced,BACKGROUND=test-unit-exhaustive test-suites)
 	@echo "make test: all passed. $(NOT_IN_TEST)"
 
-NOT_IN_TEST := Not run: make test-mcp (MCP servers from npm), test-azure-sdk (SDKs of Azure from npm), test-azure (a \
-	subscription of Azure), test-image (the image), test-faults and faults (crashes, \
-	stale caches, failing calls), test-campaign (specs from the schemas), test-ssa (more random objects), mutation (known bugs), \
-	mutate (systematic bugs), fuzz (what others send), e2e (real containers).
+.PHONY: test-system
+test-system: ## Test the installed system: configuration, chart, upgrades, several managers, tenants, the console in a browser, the plugin, an identity provider, the examples.
+	@hack/need.sh chromium chromium
+	@$(MAKE) --no-print-directory test-compile-system
+	@$(call side-by-side,DEADLINES=test-ha test-split test-deploy,BACKGROUND=test-system-suites test-chart test-identity)
+
+NOT_IN_TEST := Not run: make test-system (installations, several managers, the console, the plugin, the examples), test-mcp (MCP \
+	servers from npm), test-azure-sdk (SDKs of Azure from npm), test-azure (a subscription of Azure), test-image (the image), \
+	test-faults and faults (crashes, stale caches, failing calls), test-campaign (specs from the schemas), test-ssa (more \
+	random objects), mutation (known bugs), mutate (systematic bugs), fuzz (what others send), e2e (real containers).
 
 # Compiles what make test tests, and links nothing. Beside compilers, which take all processors for minutes, tests miss
 # their deadlines. go list compiles in order to find the files with the export data, which are the compiled packages.
@@ -161,12 +171,17 @@ test-compile:
 	@echo "Compiling the tests: the first time, this takes minutes."
 	@$(COMPILE_TESTS) $(RACE) ./... >/dev/null
 	@$(COMPILE_TESTS) $(EXHAUSTIVE_PACKAGES) >/dev/null
-	@cd test && $(COMPILE_TESTS) ./... >/dev/null
+	@cd test && $(COMPILE_TESTS) $$($(SUITES)) >/dev/null
 	@cd test && $(COMPILE_TESTS) $(RACE) $(RACED_SUITES) ./ssa >/dev/null
-	@cd test/chart && $(COMPILE_TESTS) ./... >/dev/null
-	@cd test/identity && $(COMPILE_TESTS) ./... >/dev/null
 	@cd examples/website && $(COMPILE_TESTS) $(RACE) ./... >/dev/null
 	@cd examples/applicationnamespace && $(COMPILE_TESTS) $(RACE) ./... >/dev/null
+
+.PHONY: test-compile-system
+test-compile-system:
+	@echo "Compiling the tests: the first time, this takes minutes."
+	@cd test && $(COMPILE_TESTS) ./ha ./split ./deploy ./tenant $(SYSTEM_SUITES) >/dev/null
+	@cd test/chart && $(COMPILE_TESTS) ./... >/dev/null
+	@cd test/identity && $(COMPILE_TESTS) ./... >/dev/null
 
 .PHONY: test-with-deadlines
 test-with-deadlines:
@@ -184,7 +199,7 @@ test-unit: ## Run the tests that need no cluster.
 test-unit-raced:
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
 	$(UNIT_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(UNIT_TIMEOUT) \
-		$$($(GO) list ./... | grep -Ev '/($(subst $(space),|,$(patsubst ./%,%,$(EXHAUSTIVE_PACKAGES))))$$$$')
+		$$($(GO) list ./... | grep -Ev '/($(call any-of,$(EXHAUSTIVE_PACKAGES)))$$$$')
 	$(UNIT_TEST) $(RACE) -p $(TEST_PARALLEL) -timeout $(UNIT_TIMEOUT) -skip '$(EXHAUSTIVE)' $(EXHAUSTIVE_PACKAGES)
 	cd examples/website && $(UNIT_TEST) $(RACE) -timeout $(UNIT_TIMEOUT) ./...
 	cd examples/applicationnamespace && $(UNIT_TEST) $(RACE) -timeout $(UNIT_TIMEOUT) ./...
@@ -196,7 +211,7 @@ test-unit-exhaustive:
 
 .PHONY: test-cluster
 test-cluster: ## Run the suites on local clusters; the first time these are built from source, which takes minutes.
-	+@$(call one-by-one,test-ha test-split test-suites-raced test-deploy test-suites)
+	+@$(call one-by-one,test-suites-raced test-suites test-ha test-split test-deploy test-system-suites)
 
 .PHONY: test-ha
 test-ha:
@@ -215,13 +230,15 @@ test-suites-raced:
 test-deploy:
 	cd test && $(GO_TEST) -p 1 -timeout $(CLUSTER_TIMEOUT) ./deploy ./tenant
 
-# All packages but those that other targets run.
 .PHONY: test-suites
 test-suites:
 	cd test && $(UNIT_TEST) -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
 	cd test && $(UNIT_TEST) $(RACE) -timeout $(CLUSTER_TIMEOUT) -skip '$(EXHAUSTIVE_SSA)' ./ssa
-	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(GO) list ./... | \
-		grep -Ev '/test/(mcp|azuresdk|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|tenant|ssa|$(subst $(space),|,$(patsubst ./%,%,$(RACED_SUITES))))$$$$')
+	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(SUITES))
+
+.PHONY: test-system-suites
+test-system-suites:
+	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(SYSTEM_SUITES)
 
 .PHONY: test-ssa
 test-ssa: ## Compare the applies of 2,000 random objects with what the API server does; make test takes 650, others in each run.
