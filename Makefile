@@ -140,7 +140,7 @@ one-by-one = $(foreach target,$(1),$(2) $(MAKE) --no-print-directory $(target) &
 side-by-side = $(MAKE) --no-print-directory -j2 --output-sync=line test-with-deadlines test-in-background '$(1)' '$(2)'
 
 # Suites that make test-system runs, beside those that have targets of their own.
-SYSTEM_SUITES := ./cluster ./console ./examples ./plugin ./versions
+SYSTEM_SUITES := ./cluster ./cmd/run ./console ./examples ./plan ./plugin ./versions
 # Lists the packages of test/ that no other target runs.
 SUITES = $(GO) list ./... | grep -Ev '/test/(mcp|azuresdk|e2e|faults)(/|$$$$)|/test/campaign$$$$|/test/(ha|split|deploy|tenant|ssa|$(call any-of,$(RACED_SUITES) $(SYSTEM_SUITES)))$$$$'
 
