@@ -51,7 +51,7 @@ func (l *lineReader) next() ([]byte, *oversize, error) {
 			return nil, nil, err
 		}
 		l.buf = append(l.buf, part...)
-		if len(l.buf) > l.max {
+		if len(l.buf) > l.max+len("\r") { // which may be a part of the line break
 			return l.skip()
 		}
 	}

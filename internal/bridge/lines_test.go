@@ -42,6 +42,8 @@ func TestLinesUpToTheLimitAreRead(t *testing.T) {
 		"longer than the buffer":           {x(2*lineBuffer+7) + "\na\n", large, []any{x(2*lineBuffer + 7), "a"}},
 		"long lines one after another":     {x(lineBuffer+7) + "\n" + x(lineBuffer+8) + "\na\n", large, []any{x(lineBuffer + 7), x(lineBuffer + 8), "a"}},
 		"as long as a limit over a buffer": {x(large) + "\na\n", large, []any{x(large), "a"}},
+		"a line break in two buffers":      {x(lineBuffer-1) + "\r\na\n", lineBuffer - 1, []any{x(lineBuffer - 1), "a"}},
+		"longer than that":                 {x(lineBuffer) + "\r\na\n", lineBuffer - 1, []any{oversize{bytes: lineBuffer}, "a"}},
 		"longer than the limit, in parts":  {x(large+1) + "\na\n", large, []any{oversize{bytes: large + 1}, "a"}},
 		"much longer than the limit":       {x(9*lineBuffer) + "\n" + x(lineBuffer+7) + "\n", 2 * lineBuffer, []any{oversize{bytes: 9 * lineBuffer}, x(lineBuffer + 7)}},
 		"much longer, of two characters":   {x(9*lineBuffer) + "\r\n", lineBuffer, []any{oversize{bytes: 9 * lineBuffer}}},
