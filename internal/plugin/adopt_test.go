@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -239,6 +241,57 @@ func TestAdoptRefusesArgumentsBeforeAnythingIsRead(t *testing.T) {
 				_, err = parseSources(kind, name, from)
 			}
 			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(want)))
+		})
+	}
+}
+
+func TestOnlyAnAutoscalerOfTheDeploymentIsFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		namespace, kind, scales, want string
+	}{
+		"of the Deployment":    {"shop", "Deployment", "web", "scaler"},
+		"of another one":       {"shop", "Deployment", "api", ""},
+		"of a StatefulSet":     {"shop", "StatefulSet", "web", ""},
+		"in another namespace": {"factory", "Deployment", "web", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			scaler := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "scaler"}}
+			scaler.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{Kind: c.kind, Name: c.scales}
+			planned := newAdoption(toAdopt())
+			g.Expect(clientOf(scaler).findScaler(t.Context(), planned)).To(Succeed())
+			g.Expect(planned.scaler).To(Equal(c.want))
+		})
+	}
+}
+
+func TestAnObjectThatAnotherOneReplacedIsNotAdopted(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*appsv1.Deployment)
+		want bool
+	}{
+		"adopted":                              {func(*appsv1.Deployment) {}, true},
+		"by an earlier AppService of the name": {func(d *appsv1.Deployment) { d.OwnerReferences[0].UID = "uid-of-a-deleted-one" }, false},
+		"by nobody":                            {func(d *appsv1.Deployment) { d.OwnerReferences = nil }, false},
+		"without a field":                      {func(d *appsv1.Deployment) { d.ManagedFields[0].Manager = "kubectl" }, false},
+		"created since":                        {func(d *appsv1.Deployment) { d.UID = "uid-of-a-new-one" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			owner, live := app("web"), deployment(3)
+			live.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1beta1.SchemeGroupVersion.WithKind("AppService"))}
+			c.edit(live)
+			api := clientOf()
+			api.WithWatch = interceptor.NewClient(api.WithWatch, interceptor.Funcs{
+				Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+					d, ok := into.(*appsv1.Deployment)
+					g.Expect(ok).To(BeTrue(), "%T", into)
+					live.DeepCopyInto(d)
+					return nil
+				}})
+			owned, err := api.adoptedBy(t.Context(), owner, *newAdoption(map[string]client.Object{"Deployment": deployment(3)}))
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(owned).To(Equal([]ownedObject{{"Deployment/web", c.want}}))
 		})
 	}
 }

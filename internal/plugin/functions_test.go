@@ -205,3 +205,14 @@ func TestPlanRefusesWritesToTheCloud(t *testing.T) {
 	}
 	g.Expect(err).To(MatchError("a plan must not send PUT /x"))
 }
+
+func TestReportHasTheEventsOfTheNamespace(t *testing.T) {
+	g := NewWithT(t)
+	here, elsewhere := event(pod("web"), "Failed", "here"), event(pod("web"), "Failed", "elsewhere")
+	here.Namespace, here.Name, elsewhere.Namespace, elsewhere.Name = "shop", "a", "factory", "b"
+	r := &collection{}
+	g.Expect(clientOf(&here, &elsewhere).collectEvents(t.Context(), r, "shop")).To(Succeed())
+	g.Expect(r.files).To(HaveLen(1))
+	g.Expect(r.files[0].path).To(Equal("events/shop.txt"))
+	g.Expect(string(r.files[0].content)).To(And(HaveSuffix("Pod/web Failed: here\n"), Not(ContainSubstring("elsewhere"))))
+}

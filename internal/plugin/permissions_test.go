@@ -116,6 +116,22 @@ func TestListsFailIfNothingCanBeListed(t *testing.T) {
 	}
 }
 
+func TestOnlyObjectsOfTheNamespaceAreListed(t *testing.T) {
+	elsewhere := app("web").Object
+	elsewhere.SetNamespace("factory")
+	for namespace, want := range map[string]int{"shop": 1, "factory": 1, "other": 0, "": 2} {
+		g := NewWithT(t)
+		c := clientOf(app("web").Object, elsewhere)
+		c.namespace = namespace
+		objects, _, err := c.objects(t.Context(), everything)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(objects).To(HaveLen(want), namespace)
+		for _, o := range objects {
+			g.Expect([]string{o.GetNamespace(), ""}).To(ContainElement(namespace))
+		}
+	}
+}
+
 func TestWatchesFailIfNoKindMayBeWatched(t *testing.T) {
 	for name, c := range map[string]struct {
 		refused []string
