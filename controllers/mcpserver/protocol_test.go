@@ -171,7 +171,10 @@ func newClient(objects ...client.Object) client.WithWatch {
 
 func TestServingPodsHaveTheirOwnPorts(t *testing.T) {
 	g := NewWithT(t)
+	ofAnotherNamespace := slice("a", "tools", 8080, endpoint("10.0.0.6", ptr.To(true)), endpoint("10.0.0.7", ptr.To(false)))
+	ofAnotherNamespace.Namespace = "globex"
 	s := &scope{server: tools(), reader: newClient(
+		ofAnotherNamespace,
 		slice("a", "tools", 8080, endpoint("10.0.0.1", ptr.To(true)), endpoint("10.0.0.2", ptr.To(false)), endpoint("10.0.0.3", nil), discoveryv1.Endpoint{}),
 		// old pods, before a change of the port
 		slice("b", "tools", 3001, endpoint("10.0.0.4", ptr.To(true)), endpoint("fd00::1", ptr.To(true))),
@@ -182,6 +185,7 @@ func TestServingPodsHaveTheirOwnPorts(t *testing.T) {
 
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(pods.addresses).To(ConsistOf("10.0.0.1:8080", "10.0.0.3:8080", "10.0.0.4:3001", "[fd00::1]:3001"))
+	g.Expect(pods.unready).To(ConsistOf("10.0.0.2:8080"))
 }
 
 // ofPod is an endpoint with a pod as its target.

@@ -251,13 +251,18 @@ func TestStoredContractThatIsBeingDeletedIsRead(t *testing.T) {
 
 func TestStoredContractOfAnotherOwnerIsNotTakenOver(t *testing.T) {
 	g := NewWithT(t)
-	others := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "tools-contract", Namespace: "acme"}, Data: map[string]string{"current.9": "nine"}}
 	server := tools()
 	server.Status.Contract = &v1beta1.MCPServerContractStatus{Digest: "1"}
-	s := &scope{server: server, prober: &textsOf{texts: map[string]string{"1": "one"}}}
-	_, err := s.readStoredContract(t.Context(), &phases.Cluster{Cached: &configMapReader{live: others}, Uncached: &configMapReader{live: others}})
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(s.storedContract).To(Equal(map[string]string{"current.1": "one"}), "its data are not those of a previous contract")
+	for name, owners := range map[string][]metav1.OwnerReference{
+		"none":             nil,
+		"of the same name": {{APIVersion: "fixpoint.dev/v1beta1", Kind: "MCPServer", Name: "tools", UID: "uid of a deleted one", Controller: ptr.To(true)}},
+	} {
+		others := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "tools-contract", Namespace: "acme", OwnerReferences: owners}, Data: map[string]string{"current.9": "nine"}}
+		s := &scope{server: server, prober: &textsOf{texts: map[string]string{"1": "one"}}}
+		_, err := s.readStoredContract(t.Context(), &phases.Cluster{Cached: &configMapReader{live: others}, Uncached: &configMapReader{live: others}})
+		g.Expect(err).NotTo(HaveOccurred(), name)
+		g.Expect(s.storedContract).To(Equal(map[string]string{"current.1": "one"}), "its data are not those of a previous contract: "+name)
+	}
 }
 
 func TestQuestionsAboutTheStoredContract(t *testing.T) {
