@@ -11,8 +11,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -172,6 +174,35 @@ func TestExplain(t *testing.T) {
 
 			g.Expect(outcomeOf(verdict)).To(Equal(c.want))
 			g.Expect(c.reader.lists).To(Equal(c.lists), "lists of pods")
+		})
+	}
+}
+
+func TestOnlyPodsOfTheDeploymentExplainItsRollout(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	own := map[string]string{LabelName: "web"}
+	slow := phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for updated pods to become available", podsRecheckInterval)
+	for name, c := range map[string]struct {
+		namespace string
+		labels    map[string]string
+		explains  bool
+	}{
+		"its pod":                       {"shop", own, true},
+		"the pod of another Deployment": {"shop", map[string]string{LabelName: "api"}, false},
+		"a pod in another namespace":    {"factory", own, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			live := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+			live.Spec.Selector = &metav1.LabelSelector{MatchLabels: own}
+			live.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, LastUpdateTime: metav1.NewTime(now.Add(-time.Minute))}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "web-1", Labels: c.labels}}
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{waiting("app", "shop:1", "CrashLoopBackOff", "")}
+			reader := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(pod).Build()
+
+			verdict := Explain(t.Context(), reader, clocktesting.NewFakePassiveClock(now), live, slow)
+
+			g.Expect(verdict.Reason() == v1beta1.ReasonPodsFailing).To(Equal(c.explains), verdict.String())
 		})
 	}
 }
