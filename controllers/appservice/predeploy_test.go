@@ -19,8 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration"
@@ -593,6 +595,22 @@ func TestJobOfADeletedAppServiceOfTheSameNameDoesNotCount(t *testing.T) {
 	r.Delete(app)
 	r.Settle("shop/web")
 	r.Expect(r.jobs()).To(HaveLen(1), "it is not that of the AppService")
+}
+
+// A manager may have permissions in some namespaces only, and a restored backup the same UIDs in another namespace.
+func TestJobsInAnotherNamespaceAreLeftOut(t *testing.T) {
+	g := NewWithT(t)
+	app := webApp(withHook())
+	in := func(namespace string) *batchv1.Job {
+		job := ended(jobName(app), batchv1.JobComplete)
+		job.Namespace, job.Labels = namespace, hookLabels(app)
+		job.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(app, v1beta1.SchemeGroupVersion.WithKind("AppService"))}
+		return job
+	}
+	reader := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(in("shop"), in("factory")).Build()
+	owned, err := ownedPastCache(t.Context(), phases.Reconcile[*scope]{Scope: &scope{app: app, uncached: reader}})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(owned).To(HaveExactElements(HaveField("Namespace", "shop")))
 }
 
 func TestSuspendedAppServiceRunsNoHook(t *testing.T) {
