@@ -201,6 +201,20 @@ func TestUpdateOfProtection(t *testing.T) {
 	}
 }
 
+// Another release may have claimed the other namespace.
+func TestSecretsOfOtherNamespacesKeepTheirFinalizers(t *testing.T) {
+	g := NewWithT(t)
+	elsewhere := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "azure", Finalizers: []string{SecretFinalizer}}}
+	api := fake.NewClientBuilder().WithScheme(testScheme()).WithObjects(elsewhere, storageNamed("invoices", withIdentity)).Build()
+	writes := 0
+	p := &secretProtection{cached: api, uncached: api, finalizers: counted{secretsOf{api}, nil, &writes}}
+	g.Expect(p.update(t.Context(), client.ObjectKey{Namespace: "billing", Name: "invoices"})).To(Succeed())
+	g.Expect(writes).To(BeZero())
+	var found corev1.Secret
+	g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(elsewhere), &found)).To(Succeed())
+	g.Expect(found.Finalizers).To(Equal([]string{SecretFinalizer}))
+}
+
 // An error is retried, and blocks nothing: neither the next attempt nor other Secrets.
 func TestProtectionReportsErrors(t *testing.T) {
 	storage := storageNamed("invoices", withSecret("azure"))
