@@ -10,6 +10,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers/peerstest"
 )
 
 func TestRefusals(t *testing.T) {
@@ -338,4 +340,9 @@ func TestClientsCannotHoldConnections(t *testing.T) {
 	g.Expect(s.ReadHeaderTimeout).To(Equal(10 * time.Second))
 	g.Expect(s.IdleTimeout).To(Equal(2 * time.Minute))
 	g.Expect(s.MaxHeaderBytes).To(Equal(64 << 10))
+
+	peer := newReplica(t, tinyServer(), peerstest.Keys(t, time.Now()), "a").bridge.peers.Server(http.NotFoundHandler())
+	g.Expect(peer.ReadHeaderTimeout).To(Equal(10*time.Second), "it is also that of the handshake, which anybody can begin")
+	g.Expect(peer.IdleTimeout).To(Equal(2 * time.Minute))
+	g.Expect(peer.MaxHeaderBytes).To(BeNumerically(">", s.MaxHeaderBytes), "replicas add headers")
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -14,6 +16,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/peers/peerstest"
 )
 
 func TestBodiesThatCannotBeRead(t *testing.T) {
@@ -166,4 +170,57 @@ func TestWaitForAPlaceIsNoTimeOfTheClient(t *testing.T) {
 		g.Expect(ok).To(BeFalse())
 		g.Expect(time.Since(waiting)).To(Equal(time.Minute), "it ends")
 	})
+}
+
+// The deadline of a body must not stay, or else it would end a request that takes longer.
+func TestConnectionHasNoDeadlineAfterItsMessage(t *testing.T) {
+	for name, size := range map[string]int{"a small message": 10, "a large message": 3 * smallMessage} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t)
+			conn := &deadlines{ResponseWriter: httptest.NewRecorder()}
+			r := requestWith(t, nil)
+			r.Body = io.NopCloser(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", size) + `"}`))
+
+			in, f := q.bridge.receive(conn, r, q.session.takePlace)
+
+			q.Expect(f).To(BeNil())
+			in.release()
+			q.Expect(len(conn.set)).To(BeNumerically(">", 1))
+			q.Expect(conn.set[0].IsZero()).To(BeFalse(), "while it arrives")
+			q.Expect(conn.set[len(conn.set)-1].IsZero()).To(BeTrue())
+		})
+	}
+}
+
+// Otherwise one client could take the places of all others.
+func TestLargeMessagesHaveThePlacesOfTheirAddress(t *testing.T) {
+	replica := newReplica(t, []string{"/no/such/server"}, peerstest.Keys(t, time.Now()), "a", func(o *Options) {
+		o.MemoryBytes = 16 * int64(o.MaxMessageBytes) // four places
+	})
+	b := replica.bridge
+	for range 2 {
+		release, ok := b.places.take(t.Context(), hostileAddress)
+		replica.Expect(ok).To(BeTrue())
+		defer release()
+	}
+	for name, serve := range map[string]http.HandlerFunc{
+		"without a session":               b.postSessionless,
+		"in a session of another replica": func(w http.ResponseWriter, r *http.Request) { b.forward(w, r, netip.MustParseAddrPort("127.0.0.1:1")) },
+	} {
+		for address, place := range map[string]time.Duration{honestAddress: testTimeout, hostileAddress: time.Millisecond} {
+			b.times.place = place
+			r := requestWith(t, nil)
+			r.RemoteAddr = net.JoinHostPort(address, "1234")
+			r.Body = io.NopCloser(strings.NewReader(strings.Replace(initMessage, "raw", strings.Repeat("x", 2*smallMessage), 1)))
+			response := httptest.NewRecorder()
+
+			serve(response, r)
+
+			if address == hostileAddress {
+				replica.Expect(response.Code).To(Equal(http.StatusTooManyRequests), name)
+			} else {
+				replica.Expect(response.Code).To(BeElementOf(http.StatusNotFound, http.StatusServiceUnavailable), name)
+			}
+		}
+	}
 }

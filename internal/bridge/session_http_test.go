@@ -135,3 +135,51 @@ func TestNotificationsAreUseOfASession(t *testing.T) {
 	q.Expect(q.session.resident().idle).To(BeNumerically("<", time.Hour))
 	q.Expect(q.session.resident().used).To(BeTrue())
 }
+
+// Otherwise the sessions of one client could take the places of all others.
+func TestSessionsHaveThePlacesOfTheirAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, b := NewWithT(t), &Bridge{places: newPlaces(4)}
+		takes := func(address string) bool {
+			s := &session{bridge: b, address: address, large: make(chan struct{}, 1)}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, ok := s.takePlace(ctx)
+			return ok
+		}
+		g.Expect([]bool{takes("a"), takes("a"), takes("a")}).To(Equal([]bool{true, true, false}), "half of all")
+		g.Expect(takes("b")).To(BeTrue())
+	})
+}
+
+// Otherwise more sessions than the limit would run.
+func TestPlaceOfASessionIsGivenOnce(t *testing.T) {
+	for name, isStopping := range map[string]bool{"one that has ended": true, "one that is about to end": false} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t, func(o *Options) { o.MaxSessions = 2 })
+			q.bridge.admission.add(honestAddress)
+			if isStopping {
+				q.bridge.stopping[q.session] = struct{}{}
+				defer delete(q.bridge.stopping, q.session)
+			} else {
+				q.bridge.sessions[q.session.id] = q.session
+				defer delete(q.bridge.sessions, q.session.id)
+			}
+
+			replaced, f := q.bridge.reserve("another")
+			refused := map[string]*failure{}
+			for _, address := range []string{honestAddress, "another", "third"} {
+				_, refused[address] = q.bridge.reserve(address)
+			}
+			for q.bridge.admission.total > 0 { // before the test can fail, because Close waits for it
+				q.bridge.release("another")
+			}
+
+			q.Expect(f).To(BeNil())
+			q.Expect(replaced).To(BeIdenticalTo(q.session))
+			for address, why := range refused {
+				q.Expect(why).To(HaveField("Reason", reasonTooManySessions), address)
+			}
+		})
+	}
+}

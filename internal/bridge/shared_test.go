@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -330,4 +331,51 @@ func TestServerThatExitedIsRemovedBeforeItsRequestsFail(t *testing.T) {
 	c.mu.Unlock()
 	q.Eventually(ended).Should(BeClosed())
 	q.Expect(c.failed).To(HaveField("Reason", reasonServerExited))
+}
+
+// A request in flight is use until its end.
+func TestIdleTimeOfTheSharedServerBeginsWithTheEndOfARequest(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.IdleTimeout = time.Hour })
+	for name, end := range map[string]func(number string){
+		"it has a response": func(number string) {
+			q.worker.answer(&envelope{ID: json.RawMessage(number), Result: json.RawMessage("{}")})
+		},
+		"its client has left": func(number string) { q.worker.cancel(number, "the client closed the connection") },
+	} {
+		_, number := q.call(`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`)
+		q.worker.mu.Lock()
+		q.worker.lastUse = time.Now().Add(-2 * time.Hour)
+		q.worker.mu.Unlock()
+
+		end(number)
+		q.worker.checkIdle()
+
+		q.Expect(q.worker.over).To(BeNil(), name)
+	}
+}
+
+// A slow tool must not hold the place of the message of the call.
+func TestPlaceOfAMessageIsFreeOnceItWasSent(t *testing.T) {
+	q := newQuiet(t)
+	for name, request := range map[string]func(http.ResponseWriter, *http.Request, *incoming){
+		"in a session":      q.session.request,
+		"without a session": q.worker.request,
+	} {
+		ctx, leave := context.WithCancel(t.Context())
+		message, err := parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"vendor/slow"}`))
+		q.Expect(err).NotTo(HaveOccurred())
+		in := &incoming{envelope: message, message: []byte(`{"jsonrpc":"2.0","id":1,"method":"vendor/slow"}`)}
+		released, served := make(chan struct{}), make(chan struct{})
+		in.release = sync.OnceFunc(func() { close(released) })
+		go func() {
+			defer close(served)
+			request(httptest.NewRecorder(), requestWith(t, nil).WithContext(ctx), in)
+		}()
+
+		q.Eventually(released).Should(BeClosed(), name)
+
+		q.Expect(served).NotTo(BeClosed(), name)
+		leave()
+		q.Eventually(served).Should(BeClosed(), name)
+	}
 }

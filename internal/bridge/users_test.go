@@ -2,8 +2,11 @@ package bridge
 
 import (
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 )
 
@@ -52,4 +55,25 @@ func TestProcessesRunAsTheUserOfTheBridgeByDefault(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(ofSessions).To(BeNil())
 	g.Expect(shared).To(BeNil())
+}
+
+// Otherwise there would be fewer users than sessions, and a start would wait for one without end.
+func TestUserIsFreeAfterAFailedStart(t *testing.T) {
+	for name, folder := range map[string]string{
+		"the process does not start": "", // without root, its directory is not created
+		"it has no directory":        "missing",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestBridge(t, []string{"true", "an argument with a \x00"})
+			homes := t.TempDir()
+			id := 1_500_000_000 + 10*os.Getpid() // which no process has
+			as := &users{free: userIDs(id, 1), folder: filepath.Join(homes, folder), killer: id + 1}
+
+			_, err := w.bridge.launcher.start(logr.Discard(), as)
+
+			w.Expect(err).To(HaveOccurred())
+			w.Expect(as.free).To(Receive(Equal(id)))
+			w.Expect(os.ReadDir(homes)).To(BeEmpty(), "its directory is removed")
+		})
+	}
 }
