@@ -78,6 +78,52 @@ func TestOnlyReplicasUseThePeerListener(t *testing.T) {
 	g.Expect(served.Load()).To(BeEquivalentTo(1))
 }
 
+// The program waits for last requests on connections that clients keep for sessions of other replicas.
+func TestForwardedRequestsAreUseUntilTheyHaveEnded(t *testing.T) {
+	g := NewWithT(t)
+	ended := 0
+	p, err := New(&Options{KeyDirectory: peerstest.Keys(t, time.Now()), Server: "a", Address: netip.MustParseAddrPort("192.0.2.1:9292")},
+		Program{Changed: func() { ended++ }})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer p.Close()
+	to := netip.MustParseAddrPort("192.0.2.2:9292")
+	enter := func(method string) (leave func()) {
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost/mcp", nil)
+		g.Expect(err).NotTo(HaveOccurred())
+		return p.enter(r, to, func() {})
+	}
+
+	enter(http.MethodGet)()
+	g.Expect(p.UsedWithin(time.Hour)).To(BeFalse(), "a client opens a stream again")
+	g.Expect(ended).To(BeZero())
+
+	one, other := enter(http.MethodPost), enter(http.MethodDelete)
+	g.Expect(p.UsedWithin(0)).To(BeTrue())
+	g.Expect(p.Quiet()).To(BeFalse())
+	one()
+	g.Expect(p.UsedWithin(0)).To(BeTrue(), "another one is pending")
+	g.Expect(p.Quiet()).To(BeFalse())
+	other()
+	g.Expect(p.Quiet()).To(BeTrue())
+	g.Expect(p.UsedWithin(time.Hour)).To(BeTrue())
+	g.Expect(p.UsedWithin(0)).To(BeFalse())
+	g.Expect(ended).To(Equal(2))
+
+	var none *Peers
+	g.Expect(none.UsedWithin(time.Hour)).To(BeFalse())
+	g.Expect(none.Quiet()).To(BeTrue())
+}
+
+// Otherwise the other replica would close a connection at the moment of a request, which fails then.
+func TestConnectionsAreClosedBeforeTheOtherReplicaClosesThem(t *testing.T) {
+	g := NewWithT(t)
+	p, err := New(&Options{KeyDirectory: peerstest.Keys(t, time.Now()), Server: "a", Address: netip.MustParseAddrPort("192.0.2.1:9292")}, Program{})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer p.Close()
+	g.Expect(p.transport.IdleConnTimeout).To(BeNumerically(">", 0))
+	g.Expect(p.transport.IdleConnTimeout).To(BeNumerically("<", p.Server(nil).IdleTimeout))
+}
+
 func TestSealedIDs(t *testing.T) {
 	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
 	ring := func(directory, server string) *keyring {
@@ -216,6 +262,18 @@ func TestKeyRotation(t *testing.T) {
 			g.Expect(err).To(MatchError(errNotSealed))
 		})
 	}
+}
+
+func TestKeysAreReadAgainAfterTheClockWasSetBack(t *testing.T) {
+	g := NewWithT(t)
+	directory := peerstest.Keys(t, time.Now().Add(-time.Hour))
+	k, err := newKeyring(directory, "a", logr.Discard())
+	g.Expect(err).NotTo(HaveOccurred())
+	peerstest.AddKey(t, directory, time.Now())
+	g.Expect(k.accepted()).To(HaveLen(1), "they are not read for each request")
+	now := time.Now().Add(-30 * time.Minute)
+	k.now = func() time.Time { return now }
+	g.Expect(k.accepted()).To(HaveLen(2))
 }
 
 func TestFilesThatAreNotKeysAreIgnored(t *testing.T) {
