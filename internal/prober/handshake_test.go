@@ -401,6 +401,25 @@ func TestSameHostRedirectsAreFollowed(t *testing.T) {
 	g.Expect(probeOnce(t, Target{URL: serve(t, mux).URL + "/mcp"}).err).To(BeNil())
 }
 
+// A redirect to the same host without TLS would send the credentials in clear text.
+func TestRedirectsToAnotherSchemeAreNotFollowed(t *testing.T) {
+	g := NewWithT(t)
+	to := func(scheme string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, scheme+"://"+r.Host+"/mcp", http.StatusTemporaryRedirect)
+		})
+	}
+	secure := httptest.NewTLSServer(to("http"))
+	defer secure.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
+	for name, target := range map[string]Target{
+		"without TLS": {URL: secure.URL, CA: ca, Bearer: Credential("secret")},
+		"with TLS":    {URL: serve(t, to("https")).URL, Bearer: Credential("secret")},
+	} {
+		g.Expect(probeOnce(t, target).err).To(Equal(&Error{Kind: Redirected}), name)
+	}
+}
+
 // One server of a namespace is listed at a time. Others are probed without their lists, and listed later.
 func TestServersOfANamespaceAreListedOneAfterTheOther(t *testing.T) {
 	g := NewWithT(t)

@@ -410,6 +410,17 @@ func TestFailedListIsRetriedWithBackoff(t *testing.T) {
 	g.Expect(c).To(Equal(listSchedule{next: now.Add(20 * time.Minute)}))
 }
 
+// Servers that were listed at the same time, as after a restart of the manager, are not listed together ever after.
+func TestListsSpreadOverTime(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for random, wait := range map[float64]time.Duration{0: 10 * time.Minute, 0.25: 15 * time.Minute, 0.5: 20 * time.Minute, 1: 30 * time.Minute} {
+		c := listSchedule{}
+		c.schedule(now, true, time.Minute, 20, random)
+		g.Expect(c.next).To(Equal(now.Add(wait)), "between half and one and a half of the average")
+	}
+}
+
 func TestCountsAreKeptUntilCountedAgain(t *testing.T) {
 	g := NewWithT(t)
 	e := &entry{}
@@ -502,6 +513,69 @@ func TestAnotherReplicaIsListedWhileTheFirstFails(t *testing.T) {
 	g.Expect(s.result("web").Server.Tools).To(Equal(NotCounted))
 	s.advance(2*time.Minute, time.Second, 0)
 	g.Expect(s.result("web").Server).To(Equal(&Server{Name: "web", Capabilities: []string{"tools"}, Tools: 3}))
+}
+
+// Otherwise the server would never be listed again.
+func TestAnotherReplicaIsListedAfterTheOneThatListsIsRemoved(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	s.setScript(func(ctx context.Context, j job) answer {
+		if j.address == "a:1" {
+			<-ctx.Done()
+			return answer{err: &Error{Kind: Timeout}}
+		}
+		return answer{server: Server{Name: "web", Capabilities: []string{"tools"}, Tools: 3}, listed: j.list}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}, Interval: time.Minute})
+	start(t, s.Prober)
+	s.settle(1)
+	g.Expect(s.result("web").Server.Tools).To(Equal(NotCounted))
+
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"b:1"}, Interval: time.Minute})
+	s.settle(0)
+	s.advance(2*time.Minute, time.Second, 0)
+
+	g.Expect(s.result("web").Server).To(Equal(&Server{Name: "web", Capabilities: []string{"tools"}, Tools: 3}))
+}
+
+// Whatever ends a probe that was to list the server, the next one can.
+func TestEndOfAProbeLetsTheNextOneList(t *testing.T) {
+	for how, end := range map[string]func(*member){
+		"it was recorded":        func(*member) {},
+		"its replica is removed": func(m *member) { m.removed = true },
+		"it is to be repeated":   func(m *member) { m.restart = true },
+		"it was displaced":       func(m *member) { m.displaced = true },
+	} {
+		t.Run(how, func(t *testing.T) {
+			g := NewWithT(t)
+			p := newProber(t, Options{})
+			p.Set(name("web"), Target{URL: "http://web/mcp"})
+			now := p.options.Clock.Now()
+			p.queue.promote(now)
+			m := p.queue.take()
+			m.cancel = func() {}
+			j := p.job(m, now)
+			g.Expect(j.full).To(BeTrue())
+			g.Expect(p.job(m, now).full).To(BeFalse(), "one at a time")
+			end(m)
+
+			p.finish(t.Context(), m, j, answer{err: &Error{Kind: Timeout}})
+
+			g.Expect(p.job(m, now).full).To(BeTrue())
+		})
+	}
+}
+
+func TestNextProbesAreSpread(t *testing.T) {
+	g := NewWithT(t)
+	p := newProber(t, Options{})
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	m := &member{entry: &entry{target: Target{Interval: 100 * time.Second, Timeout: time.Second}}, history: history{state: Answering}}
+	for random, waits := range map[float64][2]time.Duration{0: {10 * time.Second, 90 * time.Second}, 0.5: {55 * time.Second, 100 * time.Second}, 1: {100 * time.Second, 110 * time.Second}} {
+		p.random = func() float64 { return random }
+		g.Expect(p.nextProbe(m, true, now, now)).To(BeTemporally("~", now.Add(waits[0]), time.Millisecond), "after the first probe")
+		g.Expect(p.nextProbe(m, false, now, now)).To(BeTemporally("~", now.Add(waits[1]), time.Millisecond), "after a later one")
+	}
 }
 
 func TestRemovedReplicaIsNotProbedAgain(t *testing.T) {
