@@ -146,15 +146,19 @@ func TestNamespaceIsGivenUpAfterItsLastWrite(t *testing.T) {
 }
 
 func TestGivingUpDoesNotWaitForWritesThatNeedNoClaim(t *testing.T) {
-	g := NewWithT(t)
-	guard := newClaiming(t, names("a"))
-	_, w, err := guard.begin(t.Context(), "own")
-	g.Expect(err).NotTo(HaveOccurred())
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	g.Expect(guard.waitForWrites(ctx, func(*write) bool { return true })).NotTo(Succeed(), "the write is pending")
-	g.Expect(guard.GiveUpAllBut(t.Context(), names())).To(Succeed())
-	g.Expect(guard.end(t.Context(), t.Context(), w, nil)).To(Succeed())
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		guard := newClaiming(t, names("a"))
+		for name, namespace := range map[string]string{"in a namespace that is exempt": "own", "outside of namespaces": ""} {
+			_, w, err := guard.begin(t.Context(), namespace)
+			g.Expect(err).NotTo(HaveOccurred(), name)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			g.Expect(guard.GiveUpAllBut(ctx, names())).To(Succeed(), name)
+			g.Expect(guard.waitForWrites(ctx, func(*write) bool { return true })).NotTo(Succeed(), "the write is pending")
+			g.Expect(guard.end(t.Context(), t.Context(), w, nil)).To(Succeed(), name)
+		}
+	})
 }
 
 func TestGivingUpWaitsForEveryWrite(t *testing.T) {
