@@ -331,6 +331,30 @@ func TestNewVersionReadsServerInfoAgain(t *testing.T) {
 	g.Expect(s.count("web")).To(Equal(2))
 }
 
+// What a probe reads that began before the change may be that of the former version.
+func TestNewVersionDuringAProbeReadsServerInfoAgain(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	responds := make(chan struct{})
+	s.setScript(func(_ context.Context, j job) answer {
+		<-responds
+		return answer{server: Server{Name: "web", Capabilities: []string{"tools"}, Tools: 3}, listed: j.list}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp", Version: "1"})
+	start(t, s.Prober)
+	g.Eventually(func() int { return s.count("web") }).WithTimeout(testTimeout).Should(Equal(1))
+
+	s.setScript(func(_ context.Context, j job) answer {
+		return answer{server: Server{Name: "web", Capabilities: []string{"tools"}, Tools: 4}, listed: j.list}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp", Version: "2"})
+	close(responds)
+	s.settle(0)
+	s.advance(time.Minute, time.Second, 0)
+
+	g.Expect(s.result("web").Server.Tools).To(Equal(4))
+}
+
 func TestStartingReplicaIsProbedMoreOften(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)
