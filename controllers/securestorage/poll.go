@@ -3,9 +3,7 @@ package securestorage
 import (
 	"context"
 	"encoding/json"
-	"hash/fnv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -55,9 +53,7 @@ func (s *scope) cachedVersion(ctx context.Context, into client.Object) (string, 
 func (s *scope) currentPoll() cloud.Poll {
 	interval := s.specifiedPoll()
 	group := strings.ToLower(cloud.GroupID(s.storage.Spec.Provider.SubscriptionID, s.group()))
-	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(group))                         // never fails
-	offset := time.Duration(hash.Sum64() % uint64(interval)) //nolint:gosec // the interval is positive
+	offset := partOf(interval, group)
 	return cloud.Poll{Interval: interval, Began: s.clock.Now().Add(-offset).Truncate(interval).Add(offset)}
 }
 

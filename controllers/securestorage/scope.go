@@ -244,12 +244,14 @@ func (s *scope) jitter(d time.Duration) time.Duration {
 // upTo returns a part of a duration that only depends on the object and the time: reconciles of the same state at the same
 // time decide the same.
 func (s *scope) upTo(d time.Duration) time.Duration {
-	if d <= 0 {
-		return 0
-	}
-	hash := fnv.New64a()
-	_, _ = fmt.Fprint(hash, s.storage.UID, s.clock.Now().UnixNano()) // never fails
-	return time.Duration(hash.Sum64() % uint64(d))                   //nolint:gosec // the duration is positive
+	return partOf(d, s.storage.UID, s.clock.Now().UnixNano())
+}
+
+// partOf returns a part of a duration, which is another one for most other values.
+func partOf(d time.Duration, values ...any) time.Duration {
+	hash := fnv.New32a()
+	_, _ = fmt.Fprint(hash, values...) // never fails
+	return time.Duration(float64(d) * float64(hash.Sum32()) / (1 << 32))
 }
 
 // Bounds of the poll delay for operations of the cloud that take seconds or minutes, if the cloud does

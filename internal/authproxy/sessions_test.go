@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -450,26 +451,12 @@ func TestStreamsPassThroughReplicas(t *testing.T) {
 	owner.Expect(owner.post(headerSession, id).Status).To(Equal(http.StatusOK))
 }
 
-// endsOnce is a body of net/http that is closed, because the response has begun, right after its last byte was read.
-type endsOnce struct {
-	io.ReadCloser
-	left int64
-}
-
-func (b *endsOnce) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
-	return n, err
-}
-
+// net/http closes the body of a request when the response begins, which may be right after its last byte was read.
 func TestResponseThatBeginsAtTheLastByteIsNotBrokenOff(t *testing.T) {
 	keys := keysOf(t)
 	closed := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.Body = &endsOnce{r.Body, r.ContentLength}
+			r.Body = io.NopCloser(io.MultiReader(io.LimitReader(r.Body, r.ContentLength), iotest.ErrReader(http.ErrBodyReadAfterClose)))
 			next.ServeHTTP(w, r)
 		})
 	}

@@ -31,42 +31,29 @@ func rollout(g Gomega, sets ...*appsv1.ReplicaSet) []client.Object {
 	return objects
 }
 
-// A child outlives its owner for a while, and may have the name of one of a new owner of the same name.
-func TestChildrenOfAnEarlierOwnerOfTheNameAreLeftOut(t *testing.T) {
-	for i, name := range []string{"Deployment", "ReplicaSet", "Pod"} {
-		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			o, objects := app("web", cannotPull), rollout(g, replicaSet("web-1", 0, 1, time.Hour))
-			g.Expect(kindName(objects[i])).To(Equal(name))
-			objects[i].GetOwnerReferences()[0].UID = "uid-of-a-deleted-one"
-			c := refusing(clientOf(objects...), forbidden, "EventList")
+// A child outlives its owner for a while, and may have the name of one of a new owner of the same name. Objects of another
+// namespace may have the same names and labels, and the UIDs of a backup.
+func TestChildrenOfOthersAreLeftOut(t *testing.T) {
+	for how, edit := range map[string]func(client.Object){
+		"of an earlier owner of the name": func(o client.Object) { o.GetOwnerReferences()[0].UID = "uid-of-a-deleted-one" },
+		"in another namespace":            func(o client.Object) { o.SetNamespace("factory") },
+	} {
+		for i, kind := range []string{"Deployment", "ReplicaSet", "Pod"} {
+			t.Run(kind+" "+how, func(t *testing.T) {
+				g := NewWithT(t)
+				o, objects := app("web", cannotPull), rollout(g, replicaSet("web-1", 0, 1, time.Hour))
+				g.Expect(kindName(objects[i])).To(Equal(kind))
+				edit(objects[i])
+				c := refusing(clientOf(objects...), forbidden, "EventList")
 
-			found, err := c.evidence(t.Context(), o)
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(found.pods).To(BeEmpty())
-			children, _, err := c.children(t.Context(), o)
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(children).To(HaveLen(min(i, 1)), "the Deployment, if it is that of the AppService")
-		})
-	}
-}
-
-// Objects of another namespace may have the same names and labels, and the UIDs of a backup.
-func TestChildrenInAnotherNamespaceAreLeftOut(t *testing.T) {
-	for i, name := range []string{"Deployment", "ReplicaSet", "Pod"} {
-		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			o, objects := app("web", cannotPull), rollout(g, replicaSet("web-1", 0, 1, time.Hour))
-			objects[i].SetNamespace("factory")
-			c := refusing(clientOf(objects...), forbidden, "EventList")
-
-			found, err := c.evidence(t.Context(), o)
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(found.pods).To(BeEmpty())
-			children, _, err := c.children(t.Context(), o)
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(children).To(HaveLen(min(i, 1)), "the Deployment, if it is in the namespace of the AppService")
-		})
+				found, err := c.evidence(t.Context(), o)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(found.pods).To(BeEmpty())
+				children, _, err := c.children(t.Context(), o)
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(children).To(HaveLen(min(i, 1)), "the Deployment, if it is that of the AppService")
+			})
+		}
 	}
 }
 

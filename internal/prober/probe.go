@@ -46,8 +46,8 @@ type job struct {
 	// if the description of the server is due, and contract if the contract is derived as well.
 	list, full, contract bool
 	lists                *semaphore.Weighted
-	// replicas is Target.Version when the probe started.
-	replicas string
+	// targetVersion is Target.Version when the probe started.
+	targetVersion string
 }
 
 // answer is the result of one probe.

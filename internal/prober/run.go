@@ -88,9 +88,8 @@ func (p *Prober) job(m *member, now time.Time) job {
 		url: e.url, tls: e.tls, invalid: e.invalid, address: m.address, version: m.version, started: now,
 		transport: e.target.Transport, header: e.header, timeout: e.target.Timeout,
 		lists:    e.namespace.lists,
-		replicas: e.target.Version,
 		full:     e.listSchedule.due(now) && (m == e.members[0] || e.members[0].history.failures > 0),
-		contract: e.target.Contract,
+		contract: e.target.Contract, targetVersion: e.target.Version,
 	}
 	j.list = j.full || e.observes(m, now)
 	if p.options.Rewrite != nil {
@@ -167,7 +166,7 @@ func (p *Prober) record(m *member, j job, a answer) {
 	}
 	switch {
 	case !j.full || a.err != nil: // another replica may list meanwhile, and this one once it responds
-	case j.replicas != e.target.Version: // it may have listed the former version
+	case j.targetVersion != e.target.Version: // it may have listed the former version
 	case !a.listed:
 		e.listSchedule.postpone(now, e.target.Interval)
 	default:

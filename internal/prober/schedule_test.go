@@ -521,16 +521,21 @@ func TestChangedIntervalDoesNotRepeatARunningProbe(t *testing.T) {
 	g.Expect(s.count("web")).To(Equal(2))
 }
 
+// othersList is the script of a server whose replica a:1 fails, and whose others have three tools.
+func othersList(fail func(context.Context) *Error) func(context.Context, job) answer {
+	return func(ctx context.Context, j job) answer {
+		if j.address == "a:1" {
+			return answer{err: fail(ctx)}
+		}
+		return answer{server: Server{Name: "web", Capabilities: []string{"tools"}, Tools: 3}, listed: j.list}
+	}
+}
+
 // The description of a server, and its contract, must not wait for a replica that fails.
 func TestAnotherReplicaIsListedWhileTheFirstFails(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)
-	s.setScript(func(_ context.Context, j job) answer {
-		if j.address == "a:1" {
-			return answer{err: &Error{Kind: Refused}}
-		}
-		return answer{server: Server{Name: "web", Capabilities: []string{"tools"}, Tools: 3}, listed: j.list}
-	})
+	s.setScript(othersList(func(context.Context) *Error { return &Error{Kind: Refused} }))
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}, Interval: time.Minute})
 	start(t, s.Prober)
 	s.settle(0)
@@ -543,13 +548,10 @@ func TestAnotherReplicaIsListedWhileTheFirstFails(t *testing.T) {
 func TestAnotherReplicaIsListedAfterTheOneThatListsIsRemoved(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)
-	s.setScript(func(ctx context.Context, j job) answer {
-		if j.address == "a:1" {
-			<-ctx.Done()
-			return answer{err: &Error{Kind: Timeout}}
-		}
-		return answer{server: Server{Name: "web", Capabilities: []string{"tools"}, Tools: 3}, listed: j.list}
-	})
+	s.setScript(othersList(func(ctx context.Context) *Error {
+		<-ctx.Done()
+		return &Error{Kind: Timeout}
+	}))
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}, Interval: time.Minute})
 	start(t, s.Prober)
 	s.settle(1)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	. "github.com/onsi/gomega"
 )
@@ -50,17 +51,7 @@ func TestMessageReplacesTheBody(t *testing.T) {
 	}
 }
 
-// closedAfter is a body of net/http that is closed right after its last byte was read, because the response has begun.
-type closedAfter struct{ io.Reader }
-
-func (c closedAfter) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	if n == 0 {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	return n, err
-}
-
+// net/http closes the body of a request when the response begins, which may be right after its last byte was read.
 func TestBodyEndsAtItsLength(t *testing.T) {
 	for name, c := range map[string]struct {
 		length int64
@@ -72,7 +63,7 @@ func TestBodyEndsAtItsLength(t *testing.T) {
 		"cut off": {3, "{}", http.ErrBodyReadAfterClose},
 	} {
 		g := NewWithT(t)
-		r := newRequest(closedAfter{strings.NewReader(c.body)})
+		r := newRequest(io.MultiReader(strings.NewReader(c.body), iotest.ErrReader(http.ErrBodyReadAfterClose)))
 		r.ContentLength = c.length
 		EndAtLength(r)
 		got, err := io.ReadAll(r.Body)
