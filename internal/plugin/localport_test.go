@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -97,6 +98,17 @@ func named(t *testing.T, name string) *httptest.Server {
 	}))
 	t.Cleanup(server.Close)
 	return server
+}
+
+// net/http closes the body of a request when the response begins, which may be right after its last byte was read.
+func TestResponseThatBeginsAtTheLastByteIsForwarded(t *testing.T) {
+	g := NewWithT(t)
+	pods := &podServers{order: []string{"a"}, servers: map[string]*httptest.Server{"a": named(t, "a")}}
+	request := httptest.NewRequest(http.MethodPost, "/mcp", io.MultiReader(strings.NewReader("{}"), iotest.ErrReader(http.ErrBodyReadAfterClose)))
+	request.ContentLength = 2
+	response := httptest.NewRecorder()
+	forwarder(upstream{url: &url.URL{Scheme: "http", Host: "tools.agents.svc:8080"}}, pods.dialer()).ServeHTTP(response, request)
+	g.Expect(response.Code).To(Equal(http.StatusOK), response.Body.String())
 }
 
 // get sends a request to a local port.
