@@ -270,8 +270,8 @@ func TestRolloutWithoutAffinity(t *testing.T) {
 	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
 	start := func() *served {
 		return newReplica(t, tinyServer(), keys, "a", func(o *Options) {
-			o.MaxSessions, o.MaxSessionsPerAddress, o.DrainIdleTimeout = sessions, sessions, time.Hour
-			o.DrainTimeout = 2 * time.Minute
+			o.MaxSessions, o.MaxSessionsPerAddress = sessions, sessions
+			o.DrainIdleTimeout, o.DrainTimeout = time.Hour, time.Hour
 		})
 	}
 	var mu sync.Mutex
@@ -287,7 +287,11 @@ func TestRolloutWithoutAffinity(t *testing.T) {
 		defer mu.Unlock()
 		return live[int(turn.Add(1))%len(live)]
 	}
+	// With more requests at a time, most of the work would be TLS handshakes of connections that are not used again.
+	atOnce := make(chan struct{}, 16)
 	call := func(body string, headers ...string) (httpReply, error) {
+		atOnce <- struct{}{}
+		defer func() { <-atOnce }()
 		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		reply, err := next().tryPost(ctx, http.DefaultClient, body, headers...)
