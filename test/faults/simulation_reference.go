@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // References determine and cache the states that specs reach without disturbance, in environments of their own.
@@ -180,9 +182,15 @@ func (env *Environment) isComplete(kind, name string) bool {
 	if kind != MCPServer {
 		return true
 	}
-	status, _, _ := condition(live, "DeploymentReady")
-	asked := field(live, "spec", "protocol", "probe") != "Disabled"
-	return status == "True" && (!asked || field(live, "status", "server", "tools") == "1")
+	if status, _, _ := condition(live, "DeploymentReady"); status != "True" {
+		return false
+	}
+	if field(live, "spec", "protocol", "probe") == string(v1beta1.ProbeDisabled) {
+		return true
+	}
+	// The contract is known once each pod was listed, which can be after the server is Ready.
+	observed := field(live, "spec", "contract", "policy") != string(v1beta1.ContractDisabled)
+	return field(live, "status", "server", "tools") == "1" && (!observed || env.Get("ConfigMap", name+v1beta1.ContractSuffix) != nil)
 }
 
 // isUnchanged reports whether no object with the name has changed for longer than a manager defers writes.
