@@ -9,6 +9,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -308,6 +309,10 @@ func TestReusedAddressIsProbedAgain(t *testing.T) {
 	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Decided", 0)))
 	s.settle(0)
 	g.Expect(s.count("web")).To(Equal(2))
+
+	s.Forget(name("web"))
+	s.advance(2*time.Minute, time.Second, 0)
+	g.Expect(s.count("web")).To(Equal(2), "neither pod is probed any more")
 }
 
 // Results of existing replicas stay when the version changes, and the server info is read again immediately.
@@ -402,6 +407,71 @@ func TestForgetAndNewTokenCancelTheProbe(t *testing.T) {
 	g.Expect(s.count("web")).To(Equal(3))
 }
 
+// A probe can succeed in the moment in which it has to end for another one.
+func TestProbeThatSucceedsAlthoughItIsDisplacedCounts(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	s.setScript(func(ctx context.Context, _ job) answer {
+		<-ctx.Done()
+		return answer{listed: true}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp"})
+	start(t, s.Prober)
+	s.settle(1)
+	s.setScript(func(context.Context, job) answer { return answer{listed: true} })
+	s.Prober.mu.Lock()
+	m := s.entries[name("web")].members[0]
+	m.displaced = true
+	m.cancel()
+	s.Prober.mu.Unlock()
+	s.settle(0)
+	g.Expect(s.result("web").State).To(Equal(Answering))
+	s.advance(time.Minute, time.Second, 0)
+	g.Expect(s.count("web")).To(BeNumerically(">", 1), "it is probed again")
+}
+
+// Contexts that are not cancelled stay in the memory of their parent.
+func TestContextOfAProbeEndsWithIt(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	ended := make(chan (<-chan struct{}), 1)
+	s.setScript(func(ctx context.Context, _ job) answer {
+		ended <- ctx.Done()
+		return answer{listed: true}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp"})
+	start(t, s.Prober)
+	s.settle(0)
+	g.Expect(<-ended).To(BeClosed())
+}
+
+func TestDelayIsMeasuredFromTheDueTime(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: time.Minute})
+	start(t, s.Prober)
+	s.settle(0)
+	s.Prober.mu.Lock()
+	m := s.entries[name("web")].members[0]
+	late := 10 * time.Second
+	wait := m.due.Add(late).Sub(s.clock.Now())
+	s.Prober.mu.Unlock()
+	s.clock.Step(wait)
+	s.settle(0)
+	g.Expect(s.count("web")).To(Equal(2))
+	var delay dto.Metric
+	g.Expect(s.metrics.delay.Write(&delay)).To(Succeed())
+	g.Expect(delay.GetHistogram().GetSampleSum()).To(BeNumerically("~", late.Seconds(), 1e-6))
+}
+
+// The scheduler looks at the queue before it waits.
+func TestSchedulerIsWokenAlsoWhileItDoesNotWait(t *testing.T) {
+	g := NewWithT(t)
+	p := newProber(t, Options{})
+	p.Set(name("web"), Target{URL: "http://web/mcp"})
+	g.Expect(p.wake).To(Receive())
+}
+
 func TestFullProbesAreRareAndByOneReplica(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)
@@ -425,11 +495,12 @@ func TestFailedListIsRetriedWithBackoff(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := listSchedule{}
 	waits := []time.Duration{}
-	for range 8 {
+	for range 100 {
 		c.schedule(now, false, time.Minute, 20, 0.5)
 		waits = append(waits, (c.next.Sub(now)+30*time.Second)/time.Minute)
 	}
-	g.Expect(waits).To(Equal([]time.Duration{1, 2, 4, 8, 16, 20, 20, 20}))
+	g.Expect(waits[:5]).To(Equal([]time.Duration{1, 2, 4, 8, 16}))
+	g.Expect(waits[5:]).To(HaveEach(time.Duration(20)))
 	c.schedule(now, true, time.Minute, 20, 0.5)
 	g.Expect(c).To(Equal(listSchedule{next: now.Add(20 * time.Minute)}))
 }
@@ -670,6 +741,33 @@ func TestNewServerIsProbedWhileNothingIsDue(t *testing.T) {
 		synctest.Wait()
 		result, _ := p.Result(name("web"))
 		g.Expect(result.State).To(Equal(Answering))
+	})
+}
+
+// Subscribers do not wait for the next probe.
+func TestSubscribersAreNotifiedWhenAProbeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		const takes = 2 * time.Second
+		notified := make(chan types.NamespacedName, 10)
+		p := newProber(t, Options{Notify: func(key types.NamespacedName) { notified <- key }})
+		p.random = func() float64 { return 1 }
+		p.probe = func(_ context.Context, j job) answer {
+			if j.timeout == takes {
+				time.Sleep(takes)
+			}
+			return answer{listed: true}
+		}
+		p.Set(name("prompt"), Target{URL: bubbled, Interval: 30 * time.Second})
+		p.Set(name("slow"), Target{URL: bubbled, Interval: time.Hour, Timeout: takes})
+		start(t, p)
+		time.Sleep(time.Second)
+		g.Expect(notified).To(Receive(Equal(name("prompt"))))
+		g.Expect(notified).NotTo(Receive())
+
+		time.Sleep(takes)
+		synctest.Wait()
+		g.Expect(notified).To(Receive(Equal(name("slow"))))
 	})
 }
 

@@ -121,13 +121,14 @@ func TestTargetsThatCannotBeProbedSayWhy(t *testing.T) {
 		target Target
 		want   string
 	}{
-		"a transport": {Target{URL: "http://web/mcp", Transport: "stdio"}, "the transport is unknown"},
-		"a URL":       {Target{URL: "http://we b/mcp"}, "the URL is not valid"},
-		"a scheme":    {Target{URL: "ftp://web/mcp"}, "the URL is not valid"},
-		"a header":    {Target{URL: "http://web/mcp", Bearer: Credential("a\nb")}, "a header or the credential contains characters that HTTP headers cannot have"},
-		"a CA bundle": {Target{URL: "https://web/mcp", CA: []byte("x")}, "the CA bundle contains no certificate"},
-		"nothing":     {Target{URL: "https://web/mcp", Transport: SSE}, ""},
-		"no CA, HTTP": {Target{URL: "http://web/mcp", CA: []byte("x")}, ""},
+		"a transport":              {Target{URL: "http://web/mcp", Transport: "stdio"}, "the transport is unknown"},
+		"a URL":                    {Target{URL: "http://we b/mcp"}, "the URL is not valid"},
+		"a scheme":                 {Target{URL: "ftp://web/mcp"}, "the URL is not valid"},
+		"a header":                 {Target{URL: "http://web/mcp", Bearer: Credential("a\nb")}, "a header or the credential contains characters that HTTP headers cannot have"},
+		"a CA bundle":              {Target{URL: "https://web/mcp", CA: []byte("x")}, "the CA bundle contains no certificate"},
+		"a CA bundle without text": {Target{URL: "https://web/mcp", CA: []byte{}}, "the CA bundle contains no certificate"},
+		"nothing":                  {Target{URL: "https://web/mcp", Transport: SSE}, ""},
+		"no CA, HTTP":              {Target{URL: "http://web/mcp", CA: []byte("x")}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
