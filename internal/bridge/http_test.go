@@ -251,29 +251,42 @@ func (s *served) pendingRequestEnds(do func()) {
 	s.Eventually(answer).Should(Receive(And(ContainSubstring(`"id":2`), ContainSubstring(reasonDraining))))
 }
 
-// A client without a session sends requests on one connection continuously. No request fails until the
-// response tells the client to close the connection.
+// Clients send requests on one connection continuously: without a session, or in one of another replica. No request fails
+// until the response tells the client to close the connection.
 func TestDrainFailsNoRequestOnKeptConnections(t *testing.T) {
 	t.Parallel()
-	unhurried := newTestBridge(t, server("sdk"), func(o *Options) { o.DrainIdleTimeout = time.Hour })
-	unhurried.bridge.times.lastRequest = time.Hour // the client may be slow
-	w := unhurried.serve()
-	answered := func() (closes bool) {
-		resp := w.open(http.MethodPost, statelessCall, statelessHeaders...)
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		w.Expect(err).NotTo(HaveOccurred())
-		w.Expect(resp.StatusCode).To(Equal(http.StatusOK), "%s", body)
-		return resp.Close
+	slow := func(o *Options) { o.DrainIdleTimeout = time.Hour }
+	for name, connect := range map[string]func(*testing.T) (w *served, body string, headers []string){
+		"without a session": func(t *testing.T) (*served, string, []string) {
+			return newTestBridge(t, server("sdk"), slow).serve(), statelessCall, statelessHeaders
+		},
+		"in a session of another replica": func(t *testing.T) (*served, string, []string) {
+			keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
+			id := newReplica(t, tinyServer(), keys, "a").session()
+			return newReplica(t, tinyServer(), keys, "a", slow), ping, []string{headerSession, id}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, body, headers := connect(t)
+			w.bridge.times.lastRequest = time.Hour // the client may be slow
+			answered := func() (closes bool) {
+				resp := w.open(http.MethodPost, body, headers...)
+				defer resp.Body.Close()
+				answer, err := io.ReadAll(resp.Body)
+				w.Expect(err).NotTo(HaveOccurred())
+				w.Expect(resp.StatusCode).To(Equal(http.StatusOK), "%s", answer)
+				return resp.Close
+			}
+			w.Expect(answered()).To(BeFalse())
+
+			w.stop()
+
+			w.Eventually(answered).Should(BeTrue(), "the response asks to close the connection")
+			w.Expect(w.done).NotTo(Receive(), "the drain waits for the last request of other connections")
+			w.force()
+			w.Eventually(w.done).Should(Receive(BeNil()))
+		})
 	}
-	w.Expect(answered()).To(BeFalse())
-
-	w.stop()
-
-	w.Eventually(answered).Should(BeTrue(), "the response asks to close the connection")
-	w.Expect(w.done).NotTo(Receive(), "the drain waits for the last request of other connections")
-	w.force()
-	w.Eventually(w.done).Should(Receive(BeNil()))
 }
 
 // The shared child counts: a request without a session that is pending gets its response.

@@ -118,15 +118,19 @@ func TestLargeMessagesOfUnknownLengthAreRead(t *testing.T) {
 func TestRefusedMessagesReturnTheirPlace(t *testing.T) {
 	q := newQuiet(t, func(o *Options) { o.MaxRequests = 1 })
 	q.session.inFlight.Store(1)
-	for name, headers := range map[string]http.Header{
-		"the headers of another message": {"Content-Type": {jsonType}, headerMethod: {"other"}},
-		"too many requests":              {"Content-Type": {jsonType}},
+	for name, c := range map[string]struct {
+		post    http.HandlerFunc
+		headers http.Header
+	}{
+		"the headers of another message": {q.session.post, http.Header{"Content-Type": {jsonType}, headerMethod: {"other"}}},
+		"too many requests":              {q.session.post, http.Header{"Content-Type": {jsonType}}},
+		"no session":                     {q.bridge.postSessionless, http.Header{"Content-Type": {jsonType}}},
 	} {
-		r := requestWith(t, headers)
+		r := requestWith(t, c.headers)
 		r.Body = io.NopCloser(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"x":"` + strings.Repeat("x", 2*smallMessage) + `"}}`))
 		response := httptest.NewRecorder()
 
-		q.session.post(response, r)
+		c.post(response, r)
 
 		q.Expect(response.Code).To(BeNumerically(">=", 400), name)
 		q.Expect(q.session.large).To(BeEmpty(), name)
