@@ -110,6 +110,23 @@ func TestReplicasThatDrainServeTheirSessions(t *testing.T) {
 	owner.Expect(reply.Body).To(ContainSubstring("the replica that had it is gone; initialize again"))
 }
 
+func TestDrainEndsWithTheLastForwardedRequest(t *testing.T) {
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
+	owner := newReplica(t, server("deaf-to-discover"), keys, "a")
+	other := newReplica(t, tinyServer(), keys, "a", func(o *Options) { o.DrainTimeout, o.DrainIdleTimeout = time.Hour, time.Millisecond })
+	id := owner.session()
+	_, answered := other.postBlocked(`{"jsonrpc":"2.0","id":2,"method":"never"}`, headerSession, id)
+	owner.Eventually(func() float64 { return owner.metric("requests_in_flight") }).Should(Equal(1.0))
+	other.stop()
+	owner.Eventually(func() float64 { return other.metric("draining") }).Should(Equal(1.0))
+	owner.Expect(answered).NotTo(BeClosed())
+
+	owner.Expect(owner.end(id)).To(Equal(http.StatusNoContent))
+
+	owner.Eventually(answered).Should(BeClosed())
+	owner.Eventually(other.done, time.Minute).Should(Receive(BeNil()))
+}
+
 func TestRefusesIDsThatNoReplicaSealed(t *testing.T) {
 	hourAgo := time.Now().Add(-time.Hour)
 	keys := peerstest.Keys(t, hourAgo)
