@@ -154,6 +154,32 @@ func TestRequestsOfClientsThatLeftDoNotKeepASession(t *testing.T) {
 	w.Eventually(func() int { return len(w.bridge.places.all) }).Should(BeZero())
 }
 
+func TestSessionThatWaitsForAPlaceWhileADrainBeginsIsEnded(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.MaxSessions, o.Command = 1, tinyServer() })
+	// Given one that has ended, and whose child has not exited
+	before, err := newSession(q.bridge, honestAddress)
+	q.Expect(err).NotTo(HaveOccurred())
+	before.over = drainFailure()
+	q.bridge.stopping[before] = struct{}{}
+	locked := func(do func()) {
+		q.bridge.mu.Lock()
+		defer q.bridge.mu.Unlock()
+		do()
+	}
+	failed := make(chan *failure, 1)
+	go func() {
+		_, f := q.bridge.begin(t.Context(), honestAddress, "")
+		failed <- f
+	}()
+	q.Eventually(func() (waits bool) { locked(func() { waits = before.evicted }); return waits }).Should(BeTrue())
+
+	locked(func() { q.bridge.draining = true })
+	q.bridge.stopped(before)
+
+	q.Eventually(failed).Should(Receive(Equal(drainFailure())))
+	q.Expect(q.bridge.all()).To(BeEmpty())
+}
+
 func TestRequestsOfClientsThatLeftDoNotKeepTheSharedServer(t *testing.T) {
 	w := newTestBridge(t, []string{"sleep", "3600"}, func(o *Options) { o.StopGrace = 50 * time.Millisecond })
 	w.bridge.speaks.Store(&generations{stateless: []string{"2026-07-28"}})

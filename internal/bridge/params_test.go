@@ -115,15 +115,19 @@ func TestMarkedParams(t *testing.T) {
 		schema, problem string
 		want            []param
 	}{
-		"no schema":                  {``, "", nil},
-		"true":                       {`true`, "", nil},
-		"nothing marked":             {`{"properties":{"a":{"type":"string"}}}`, "", nil},
-		"a standard header's name":   {`{"properties":{"a":{"type":"string","x-mcp-header":"method"}}}`, "", []param{{"Mcp-Param-Method", []string{"a"}}}},
-		"the order does not matter":  {`{"properties":{"a":{"x-mcp-header":"X","type":"integer"}}}`, "", []param{{"Mcp-Param-X", []string{"a"}}}},
-		"nested":                     {`{"properties":{"a":{"properties":{"b":{"type":"boolean","x-mcp-header":"B"}}}}}`, "", []param{{"Mcp-Param-B", []string{"a", "b"}}}},
-		"a property of that name":    {`{"properties":{"x-mcp-header":{"type":"string"},"items":{"type":"string","x-mcp-header":"I"}}}`, "", []param{{"Mcp-Param-I", []string{"items"}}}},
-		"in data":                    {`{"default":{"x-mcp-header":""},"examples":[{"x-mcp-header":1}],"properties":{"a":{"const":{"x-mcp-header":"A"}}}}`, "", nil},
-		"deep":                       {deep(maxSchemaDepth), "", []param{{"Mcp-Param-A", strings.Split(strings.Repeat("a", maxSchemaDepth), "")}}},
+		"no schema":                 {``, "", nil},
+		"true":                      {`true`, "", nil},
+		"nothing marked":            {`{"properties":{"a":{"type":"string"}}}`, "", nil},
+		"a standard header's name":  {`{"properties":{"a":{"type":"string","x-mcp-header":"method"}}}`, "", []param{{"Mcp-Param-Method", []string{"a"}}}},
+		"the order does not matter": {`{"properties":{"a":{"x-mcp-header":"X","type":"integer"}}}`, "", []param{{"Mcp-Param-X", []string{"a"}}}},
+		"nested":                    {`{"properties":{"a":{"properties":{"b":{"type":"boolean","x-mcp-header":"B"}}}}}`, "", []param{{"Mcp-Param-B", []string{"a", "b"}}}},
+		"a property of that name":   {`{"properties":{"x-mcp-header":{"type":"string"},"items":{"type":"string","x-mcp-header":"I"}}}`, "", []param{{"Mcp-Param-I", []string{"items"}}}},
+		"in data":                   {`{"default":{"x-mcp-header":""},"examples":[{"x-mcp-header":1}],"properties":{"a":{"const":{"x-mcp-header":"A"}}}}`, "", nil},
+		"deep":                      {deep(maxSchemaDepth), "", []param{{"Mcp-Param-A", strings.Split(strings.Repeat("a", maxSchemaDepth), "")}}},
+		"deep siblings": {
+			`{"properties":{"a":{"properties":{"b":{"properties":{"c":{"properties":{"d":{"type":"string","x-mcp-header":"D"},"e":{"type":"string","x-mcp-header":"E"}}}}}}}}}`,
+			"", []param{{"Mcp-Param-D", []string{"a", "b", "c", "d"}}, {"Mcp-Param-E", []string{"a", "b", "c", "e"}}},
+		},
 		"too deep":                   {deep(maxSchemaDepth + 1), "deeper than 64", nil},
 		"empty":                      {`{"properties":{"a":{"type":"string","x-mcp-header":""}}}`, `x-mcp-header of "a" is not the name of a header`, nil},
 		"not a string":               {`{"properties":{"a":{"type":"string","x-mcp-header":1}}}`, "not the name", nil},

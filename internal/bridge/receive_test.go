@@ -135,6 +135,7 @@ func TestRefusedMessagesReturnTheirPlace(t *testing.T) {
 		q.Expect(response.Code).To(BeNumerically(">=", 400), name)
 		q.Expect(q.session.large).To(BeEmpty(), name)
 		q.Expect(q.bridge.places.all).To(BeEmpty(), name)
+		q.Expect(q.session.inFlight.Load()).To(BeEquivalentTo(1), name)
 	}
 }
 

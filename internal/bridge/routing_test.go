@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -18,6 +19,34 @@ func (q *quiet) openStandalone() *recorded {
 	out := newRecorded()
 	q.Expect(q.session.attach(out.stream)).To(BeTrue())
 	return out
+}
+
+// slowClient reads a response once it is told to.
+type slowClient struct {
+	*httptest.ResponseRecorder
+	reads chan struct{}
+}
+
+// Write implements [http.ResponseWriter].
+func (c slowClient) Write(part []byte) (int, error) {
+	<-c.reads
+	return c.ResponseRecorder.Write(part)
+}
+
+// Some clients take the end of the standalone stream as the end of the session.
+func TestStandaloneStreamEndsAfterPendingRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, client := NewWithT(t), slowClient{httptest.NewRecorder(), make(chan struct{})}
+		pending := &call{id: json.RawMessage("1"), stream: newStream(client, time.Second)}
+		standalone := newStream(httptest.NewRecorder(), time.Second)
+		go finishAll([]*call{pending}, standalone, drainFailure())
+		synctest.Wait()
+		g.Expect(standalone.done).NotTo(BeClosed())
+		close(client.reads)
+		synctest.Wait()
+		g.Expect(pending.stream.done).To(BeClosed())
+		g.Expect(standalone.done).To(BeClosed())
+	})
 }
 
 func TestStreamsOfMessagesInASession(t *testing.T) {

@@ -1,11 +1,13 @@
 package peers
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -122,6 +124,32 @@ func TestConnectionsAreClosedBeforeTheOtherReplicaClosesThem(t *testing.T) {
 	defer p.Close()
 	g.Expect(p.transport.IdleConnTimeout).To(BeNumerically(">", 0))
 	g.Expect(p.transport.IdleConnTimeout).To(BeNumerically("<", p.Server(nil).IdleTimeout))
+}
+
+// A replica whose node is gone does not respond at all.
+func TestConnectionsThatAreNotEstablishedTimeOut(t *testing.T) {
+	g := NewWithT(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(HaveOccurred())
+	defer silent.Close()
+	address := netip.MustParseAddrPort(silent.Addr().String())
+	p, err := New(&Options{KeyDirectory: peerstest.Keys(t, time.Now()), Server: "a", Address: address, ConnectTimeout: 10 * time.Millisecond}, Program{})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer p.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "https://"+address.String(), nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	began := time.Now()
+	_, err = p.RoundTrip(req)
+	g.Expect(err).To(MatchError(context.DeadlineExceeded))
+	g.Expect(time.Since(began)).To(BeNumerically("<", userTimeout))
+}
+
+// The next request over the same connection would reach the same replica.
+func TestReplicaThatDrainsClosesTheConnection(t *testing.T) {
+	g, response := NewWithT(t), httptest.NewRecorder()
+	Draining().Write(response, nil)
+	g.Expect(response.Code).To(Equal(http.StatusServiceUnavailable))
+	g.Expect(response.Header()).To(And(HaveKeyWithValue("Connection", []string{"close"}), HaveKeyWithValue("Retry-After", []string{"1"})))
 }
 
 func TestSealedIDs(t *testing.T) {

@@ -464,7 +464,7 @@ func TestDelayIsMeasuredFromTheDueTime(t *testing.T) {
 	g.Expect(delay.GetHistogram().GetSampleSum()).To(BeNumerically("~", late.Seconds(), 1e-6))
 }
 
-// The scheduler looks at the queue before it waits.
+// The scheduler reads the queue before it waits.
 func TestSchedulerIsWokenAlsoWhileItDoesNotWait(t *testing.T) {
 	g := NewWithT(t)
 	p := newProber(t, Options{})
