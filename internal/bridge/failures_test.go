@@ -103,6 +103,25 @@ func TestServerThatClosesItsInputIsStopped(t *testing.T) {
 	})
 }
 
+// Otherwise another one would be started beside it for the next request.
+func TestServerThatClosesItsOutputIsStopped(t *testing.T) {
+	const closes = "exec >&-; exec sleep 3600"
+	newBridge := func(t *testing.T, script string) *testBridge {
+		return newTestBridge(t, []string{"sh", "-c", script}, func(o *Options) { o.StopGrace = 50 * time.Millisecond })
+	}
+	t.Run("with a session", func(t *testing.T) {
+		w := newBridge(t, `read first; echo '{"jsonrpc":"2.0","id":1,"result":{}}'; `+closes)
+		w.session()
+		w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
+	})
+	t.Run("without a session", func(t *testing.T) {
+		w := newBridge(t, closes)
+		_, f := w.bridge.shared.get(t.Context())
+		w.Expect(f).To(BeNil())
+		w.Eventually(func() float64 { return w.metric("children") }, time.Minute).Should(BeZero())
+	})
+}
+
 // The race detector checks that the keep-alive and the output of the server do not access the stream at once.
 func TestServerRejectsInitializeDuringAKeepAlive(t *testing.T) {
 	w := newTestBridge(t, tinyServer())

@@ -126,6 +126,13 @@ func TestConnectionsAreClosedBeforeTheOtherReplicaClosesThem(t *testing.T) {
 	g.Expect(p.transport.IdleConnTimeout).To(BeNumerically("<", p.Server(nil).IdleTimeout))
 }
 
+func TestForwardedRequestsHaveTheURLOfTheClient(t *testing.T) {
+	const path = "/a%2Fb/mcp?x=1&y=%2F"
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, http.NoBody)
+	out := (&Peers{}).Request(r, netip.MustParseAddrPort("192.0.2.1:9292"))
+	NewWithT(t).Expect(out.URL.String()).To(Equal("https://192.0.2.1:9292" + path))
+}
+
 // A replica whose node is gone does not respond at all.
 func TestConnectionsThatAreNotEstablishedTimeOut(t *testing.T) {
 	g := NewWithT(t)
