@@ -20,8 +20,8 @@ TEST_PARALLEL ?= 2
 UNIT_TIMEOUT ?= 20m
 CLUSTER_TIMEOUT ?= 30m
 FAULTS_TIMEOUT ?= 45m
-# The first time, everything is compiled for five platforms.
-IMAGE_TIMEOUT ?= 40m
+# The first time, everything is compiled for five platforms, in .ci/run in the processor time that other tests leave.
+IMAGE_TIMEOUT ?= 80m
 
 # Copies of the source in different directories share compiled packages and results of tests.
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
