@@ -155,10 +155,11 @@ func TestRequestsOfClientsThatLeftDoNotKeepASession(t *testing.T) {
 }
 
 func TestSessionThatWaitsForAPlaceWhileADrainBeginsIsEnded(t *testing.T) {
-	q := newQuiet(t, func(o *Options) { o.MaxSessions, o.Command = 1, tinyServer() })
+	q := newQuiet(t, func(o *Options) { o.MaxSessions, o.Command = 2, tinyServer() })
 	// Given one that has ended, and whose child has not exited
 	before, err := newSession(q.bridge, honestAddress)
 	q.Expect(err).NotTo(HaveOccurred())
+	q.bridge.admission.add(honestAddress)
 	before.over = drainFailure()
 	q.bridge.stopping[before] = struct{}{}
 	locked := func(do func()) {
@@ -178,6 +179,7 @@ func TestSessionThatWaitsForAPlaceWhileADrainBeginsIsEnded(t *testing.T) {
 
 	q.Eventually(failed).Should(Receive(Equal(drainFailure())))
 	q.Expect(q.bridge.all()).To(BeEmpty())
+	q.Eventually(func() float64 { return q.metric("children") }).Should(BeZero())
 }
 
 func TestRequestsOfClientsThatLeftDoNotKeepTheSharedServer(t *testing.T) {
