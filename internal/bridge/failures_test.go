@@ -76,12 +76,15 @@ func TestOutputOfEndedServersIsClosed(t *testing.T) {
 	}
 }
 
+// newScripted has a server that is a shell script, and is killed soon after it was asked to exit.
+func newScripted(t *testing.T, script string) *testBridge {
+	t.Helper()
+	return newTestBridge(t, []string{"sh", "-c", script}, func(o *Options) { o.StopGrace = 50 * time.Millisecond })
+}
+
 // A process that cannot be reached would keep its requests without a response.
 func TestServerThatClosesItsInputIsStopped(t *testing.T) {
 	const closes = "exec <&-; echo closed >&2; exec sleep 3600"
-	newBridge := func(t *testing.T, script string) *testBridge {
-		return newTestBridge(t, []string{"sh", "-c", script}, func(o *Options) { o.StopGrace = 50 * time.Millisecond })
-	}
 	fails := func(w *testBridge, message string, headers ...string) {
 		w.Eventually(w.logs.String).Should(ContainSubstring("closed"))
 		reply := make(chan string, 1)
@@ -90,12 +93,12 @@ func TestServerThatClosesItsInputIsStopped(t *testing.T) {
 		w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
 	}
 	t.Run("with a session", func(t *testing.T) {
-		w := newBridge(t, `read first; echo '{"jsonrpc":"2.0","id":1,"result":{}}'; `+closes)
+		w := newScripted(t, `read first; echo '{"jsonrpc":"2.0","id":1,"result":{}}'; `+closes)
 		id := w.session()
 		fails(w, ping, headerSession, id)
 	})
 	t.Run("without a session", func(t *testing.T) {
-		w := newBridge(t, closes)
+		w := newScripted(t, closes)
 		w.bridge.speaks.Store(&generations{stateless: []string{"2026-07-28"}})
 		_, f := w.bridge.shared.get(t.Context())
 		w.Expect(f).To(BeNil())
@@ -106,16 +109,13 @@ func TestServerThatClosesItsInputIsStopped(t *testing.T) {
 // Otherwise another one would be started beside it for the next request.
 func TestServerThatClosesItsOutputIsStopped(t *testing.T) {
 	const closes = "exec >&-; exec sleep 3600"
-	newBridge := func(t *testing.T, script string) *testBridge {
-		return newTestBridge(t, []string{"sh", "-c", script}, func(o *Options) { o.StopGrace = 50 * time.Millisecond })
-	}
 	t.Run("with a session", func(t *testing.T) {
-		w := newBridge(t, `read first; echo '{"jsonrpc":"2.0","id":1,"result":{}}'; `+closes)
+		w := newScripted(t, `read first; echo '{"jsonrpc":"2.0","id":1,"result":{}}'; `+closes)
 		w.session()
 		w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
 	})
 	t.Run("without a session", func(t *testing.T) {
-		w := newBridge(t, closes)
+		w := newScripted(t, closes)
 		_, f := w.bridge.shared.get(t.Context())
 		w.Expect(f).To(BeNil())
 		w.Eventually(func() float64 { return w.metric("children") }, time.Minute).Should(BeZero())

@@ -54,6 +54,16 @@ func newSimulation(t *testing.T, concurrency int) *simulation {
 	return s
 }
 
+// probed is a simulation after the first probes of the target "web".
+func probed(t *testing.T, target Target) *simulation {
+	t.Helper()
+	s := newSimulation(t, 4)
+	s.Set(name("web"), target)
+	start(t, s.Prober)
+	s.settle(0)
+	return s
+}
+
 func (s *simulation) count(host string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -447,10 +457,7 @@ func TestContextOfAProbeEndsWithIt(t *testing.T) {
 
 func TestDelayIsMeasuredFromTheDueTime(t *testing.T) {
 	g := NewWithT(t)
-	s := newSimulation(t, 4)
-	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: time.Minute})
-	start(t, s.Prober)
-	s.settle(0)
+	s := probed(t, Target{URL: "http://web/mcp", Interval: time.Minute})
 	s.Prober.mu.Lock()
 	m := s.entries[name("web")].members[0]
 	late := 10 * time.Second
@@ -474,10 +481,7 @@ func TestSchedulerIsWokenAlsoWhileItDoesNotWait(t *testing.T) {
 
 func TestFullProbesAreRareAndByOneReplica(t *testing.T) {
 	g := NewWithT(t)
-	s := newSimulation(t, 4)
-	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1", "c:1"}})
-	start(t, s.Prober)
-	s.settle(0)
+	s := probed(t, Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1", "c:1"}})
 	s.advance(time.Hour, time.Second, 0)
 	lists := 0
 	for _, j := range s.jobs {
@@ -577,10 +581,7 @@ func TestChangedIntervalSpreadsTheNextProbes(t *testing.T) {
 
 func TestChangedIntervalDoesNotRepeatARunningProbe(t *testing.T) {
 	g := NewWithT(t)
-	s := newSimulation(t, 4)
-	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: time.Hour})
-	start(t, s.Prober)
-	s.settle(0)
+	s := probed(t, Target{URL: "http://web/mcp", Interval: time.Hour})
 	s.setScript(func(ctx context.Context, _ job) answer {
 		<-ctx.Done()
 		return answer{}
@@ -677,10 +678,7 @@ func TestNextProbesAreSpread(t *testing.T) {
 
 func TestRemovedReplicaIsNotProbedAgain(t *testing.T) {
 	g := NewWithT(t)
-	s := newSimulation(t, 4)
-	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}})
-	start(t, s.Prober)
-	s.settle(0)
+	s := probed(t, Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}})
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1"}})
 	s.settle(0)
 	before := s.count("web")
