@@ -3,6 +3,7 @@ package bridge
 import (
 	"cmp"
 	"encoding/json"
+	"strings"
 )
 
 // Description is what a message says about itself, for records of requests.
@@ -49,7 +50,10 @@ func describe(message []byte) Description {
 		Method: text(method), Arguments: arguments, ProtocolVersion: cmp.Or(text(version), text(requested)),
 		TraceParent: text(parent), TraceState: text(state), Ambiguous: cmp.Or(top, below, lowest) != nil,
 	}
-	d.Target = cmp.Or(text(name), text(uri))
+	d.Target = text(name)
+	if strings.HasPrefix(d.Method, "resources/") { // a name beside the URI means nothing to the server
+		d.Target = text(uri)
+	}
 	if d.Method != "" && present(id) {
 		d.ID = id
 	}

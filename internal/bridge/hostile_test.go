@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -163,6 +164,51 @@ func TestSlowBodiesAreCutOff(t *testing.T) {
 
 			g.Expect(err).NotTo(HaveOccurred(), "the connection is closed")
 			g.Expect(string(said)).To(HavePrefix(fmt.Sprintf("HTTP/1.1 %d ", c.status)))
+		})
+	}
+}
+
+// A client that sends requests and reads no response holds its connection for a limited time, whatever the responses are.
+func TestClientsThatNeverReadLoseTheirConnection(t *testing.T) {
+	t.Parallel()
+	const headerRefused = "Test-Refused"
+	w := newTestBridge(t, tinyServer(), func(o *Options) {
+		o.IOTimeout, o.StopGrace = 200*time.Millisecond, 50*time.Millisecond
+		o.Protect = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get(headerRefused) != "" {
+					http.Error(w, "refused", http.StatusUnauthorized)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+		}
+	})
+	session := headerSession + ": " + w.session() + "\r\n"
+	noted := `{"jsonrpc":"2.0","method":"notifications/x"}`
+	stateless := headerVersion + ": 2026-07-28\r\n" + headerMethod + ": tools/call\r\n" + headerName + ": echo\r\n"
+	for name, c := range map[string]struct{ headers, body string }{
+		"responses of a session":   {session, ping},
+		"accepted notifications":   {session, noted},
+		"refusals":                 {"", ping},
+		"large refusals":           {"", `{"jsonrpc":"2.0","id":"` + strings.Repeat("<", maxID-2) + `","method":"ping"}`},
+		"refusals before":          {headerRefused + ": x\r\n", ping},
+		"responses with a version": {stateless, statelessCall},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			conn, err := net.Dial("tcp", strings.TrimPrefix(w.http.URL, "http://"))
+			g.Expect(err).NotTo(HaveOccurred())
+			defer conn.Close()
+			g.Expect(conn.SetWriteDeadline(time.Now().Add(testTimeout))).To(Succeed())
+			requests := strings.Repeat(fmt.Sprintf("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: */*\r\n"+
+				"Content-Length: %d\r\n%s\r\n%s", len(c.body), c.headers, c.body), 100)
+
+			for err == nil {
+				_, err = conn.Write([]byte(requests))
+			}
+
+			g.Expect(err).NotTo(MatchError(os.ErrDeadlineExceeded), "the bridge closes the connection")
 		})
 	}
 }

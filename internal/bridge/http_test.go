@@ -241,6 +241,43 @@ func TestSecondSignalSkipsTheDrain(t *testing.T) {
 	})
 }
 
+// The bridge cannot tell a server that does not read that a subscription is cancelled, and must not wait for it.
+func TestServerThatDoesNotReadDoesNotDelayTheDrain(t *testing.T) {
+	for name, end := range map[string]struct {
+		timeout time.Duration
+		isLate  bool
+	}{"a second signal": {time.Hour, false}, "the timeout": {time.Second, true}} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestBridge(t, []string{"sleep", "3600"}, func(o *Options) {
+				o.StopGrace, o.DrainTimeout = 50*time.Millisecond, end.timeout
+			}).serveWith(Listeners{SkipCheck: true})
+			w.bridge.speaks.Store(&generations{stateless: []string{"2026-07-28"}})
+			listen := strings.Replace(statelessCall, "tools/call", "subscriptions/listen", 1)
+			_, listened := w.postBlocked(listen, headerVersion, "2026-07-28", headerMethod, "subscriptions/listen")
+			w.Eventually(func() float64 { return w.metric("messages_total", toServer) }).Should(Equal(1.0))
+			large := strings.NewReplacer(`"id":"x",`, "", "tools/call", "notifications/x", "hi", strings.Repeat("x", 1<<20)).Replace(statelessCall)
+			_, notified := w.postBlocked(large, headerVersion, "2026-07-28", headerMethod, "notifications/x")
+			child, f := w.bridge.shared.get(t.Context())
+			w.Expect(f).To(BeNil())
+			w.Eventually(func() (isBlocked bool) {
+				if isBlocked = !child.child.writing.TryLock(); !isBlocked {
+					child.child.writing.Unlock()
+				}
+				return isBlocked && w.metric("messages_total", toServer) == 2
+			}).Should(BeTrue())
+
+			w.stop()
+
+			w.Eventually(listened).Should(BeClosed(), "the subscription ends")
+			if !end.isLate {
+				w.force()
+			}
+			w.Eventually(w.done).Should(Receive(BeNil()))
+			w.Eventually(notified).Should(BeClosed())
+		})
+	}
+}
+
 // pendingRequestEnds runs a function while a request is in flight.
 func (s *served) pendingRequestEnds(do func()) {
 	id := s.session()

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -33,6 +34,32 @@ func TestStreamOfASessionEndsWithItsClient(t *testing.T) {
 
 	q.session.listen(&brokenWriter{httptest.NewRecorder(), 0}, requestWith(t, nil))
 	q.Expect(q.session.standalone).To(BeNil(), "a client that is gone has no stream")
+}
+
+// failingFlush is a client that leaves before the rest of the response is sent.
+type failingFlush struct{ *httptest.ResponseRecorder }
+
+func (failingFlush) FlushError() error { return io.ErrClosedPipe }
+
+// Nobody could use or end it, because its client has not received the id.
+func TestSessionEndsIfTheResponseToInitializeCannotBeSent(t *testing.T) {
+	for name, client := range map[string]http.ResponseWriter{
+		"a part of it": &brokenWriter{httptest.NewRecorder(), 1},
+		"the rest":     failingFlush{httptest.NewRecorder()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestBridge(t, tinyServer())
+			s, f := w.bridge.begin(t.Context(), honestAddress, "")
+			w.Expect(f).To(BeNil())
+			in := &incoming{release: func() {}}
+			w.Expect(in.parse([]byte(initMessage))).To(BeNil())
+
+			s.request(client, requestWith(t, nil), in)
+
+			w.Expect(s.ended()).To(HaveField("Reason", reasonClientLeft))
+			w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
+		})
+	}
 }
 
 // Whoever learns the id of a session of another caller must not use it.

@@ -105,6 +105,46 @@ func TestStartOfTheSharedServerFails(t *testing.T) {
 	w.Expect(f.RetryAfter).To(Equal(1))
 }
 
+// lateContext is that of a request which goes on late.
+type lateContext struct {
+	context.Context
+	wait func()
+}
+
+func (c lateContext) Done() <-chan struct{} {
+	c.wait()
+	return c.Context.Done()
+}
+
+// A server may exit before the request for which it was started goes on.
+func TestServerThatExitsAtOnceHasAnError(t *testing.T) {
+	for name, failedBefore := range map[string]bool{"the first start": false, "after a start that failed": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestBridge(t, []string{"/no/such/server"})
+			s := w.bridge.shared
+			if failedBefore {
+				_, f := s.get(t.Context())
+				w.Expect(f).To(HaveField("Reason", reasonStartFailed))
+				s.nextStart = time.Time{}
+			}
+			w.bridge.launcher.command = []string{"sh", "-c", "exit 7"}
+			isGone := func() bool {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return w.metric("child_crashes_total") == 1 && s.worker == nil && s.starting == nil
+			}
+
+			started, f := s.get(lateContext{t.Context(), func() { w.Eventually(isGone).Should(BeTrue()) }})
+
+			w.Expect(f).To(BeNil())
+			w.Expect(started).NotTo(BeNil())
+			_, f = started.add(newSharedCall(&envelope{}))
+			w.Expect(f).To(MatchError("the MCP server process exited: exit status 7"))
+			w.Expect(f.Reason).To(Equal(reasonServerExited))
+		})
+	}
+}
+
 func TestClientsLeaveWhileTheSharedServerStarts(t *testing.T) {
 	q := newQuiet(t)
 	ctx, leave := context.WithCancel(t.Context())

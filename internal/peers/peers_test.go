@@ -5,6 +5,9 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -114,6 +117,93 @@ func TestForwardedRequestsAreUseUntilTheyHaveEnded(t *testing.T) {
 	var none *Peers
 	g.Expect(none.UsedWithin(time.Hour)).To(BeFalse())
 	g.Expect(none.Quiet()).To(BeTrue())
+}
+
+// forwarding serves the requests of clients as a replica that has another one serve them. EndStream succeeds, and is
+// reported.
+func forwarding(t *testing.T, keys string, to netip.AddrPort) (p *Peers, url string, ended <-chan struct{}) {
+	t.Helper()
+	g := NewWithT(t)
+	ends := make(chan struct{}, 10)
+	p, err := New(&Options{KeyDirectory: keys, Server: "a", Address: netip.MustParseAddrPort("192.0.2.1:9292"), ConnectTimeout: time.Minute},
+		Program{EndStream: func(*http.Request, netip.AddrPort) error {
+			ends <- struct{}{}
+			return nil
+		}})
+	g.Expect(err).NotTo(HaveOccurred())
+	clients := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.Forward(w, r, p.Request(r, to), to, func() json.RawMessage { return nil })
+	}))
+	t.Cleanup(func() {
+		p.Close()
+		clients.CloseClientConnections()
+		clients.Close()
+	})
+	return p, clients.URL, ends
+}
+
+// The other replica ends only the streams that it has, and the server cuts connections soon after that.
+func TestStreamsEndAlsoIfTheOtherReplicaDoesNotEndThem(t *testing.T) {
+	for name, end := range map[string]func(*Peers){"before the program closes": (*Peers).FinishStreams, "when it closes": (*Peers).Close} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
+			arrived, respond := make(chan struct{}, 1), make(chan struct{})
+			owner := newReplica(t, keys, "a", func(w http.ResponseWriter, r *http.Request) {
+				arrived <- struct{}{}
+				<-respond
+				w.Header().Set("Content-Type", "text/event-stream")
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			})
+			p, url, ended := forwarding(t, keys, owner.Self())
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+			g.Expect(err).NotTo(HaveOccurred())
+			failed := make(chan error, 1)
+			go func() {
+				response, err := http.DefaultClient.Do(request)
+				if err == nil {
+					_, err = io.Copy(io.Discard, response.Body)
+					_ = response.Body.Close()
+				}
+				failed <- err
+			}()
+			g.Eventually(arrived, time.Minute).Should(Receive())
+
+			end(p)
+			g.Eventually(ended, time.Minute).Should(Receive())
+			close(respond)
+
+			g.Eventually(failed, 2*time.Minute).Should(Receive(BeNil()), "the response is complete")
+		})
+	}
+}
+
+// A client on a kept connection should open the stream at another replica.
+func TestReplicaThatDrainsForwardsNoMoreStreams(t *testing.T) {
+	g := NewWithT(t)
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
+	var served atomic.Int32
+	owner := newReplica(t, keys, "a", func(http.ResponseWriter, *http.Request) { served.Add(1) })
+	p, url, _ := forwarding(t, keys, owner.Self())
+	p.FinishStreams()
+
+	response, err := http.Get(url)
+
+	g.Expect(err).NotTo(HaveOccurred())
+	body, err := io.ReadAll(response.Body)
+	g.Expect(errors.Join(err, response.Body.Close())).To(Succeed())
+	g.Expect(response.StatusCode).To(Equal(http.StatusServiceUnavailable))
+	g.Expect(response.Close).To(BeTrue())
+	g.Expect(string(body)).To(ContainSubstring(ReasonDraining))
+	g.Expect(served.Load()).To(BeZero())
+	posted, err := http.Post(url, "application/json", strings.NewReader("{}"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(posted.Body.Close()).To(Succeed())
+	g.Expect(posted.StatusCode).To(Equal(http.StatusOK), "other requests are forwarded")
+	g.Expect(served.Load()).To(BeEquivalentTo(1))
 }
 
 // Otherwise the other replica would close a connection at the moment of a request, which fails then.

@@ -39,7 +39,7 @@ func TestSpellingsOfAValueHaveTheSameDigests(t *testing.T) {
 		"very large numbers": {`1e400`, `10e399`},
 		"greatest exponents": {`10e1073741824`, `1e1073741825`},
 		"least exponents":    {`10e-1073741824`, `1e-1073741823`},
-		"duplicate keys":     {`{"a":1,"a":2}`, `{"a":2,"a":1}`},
+		"duplicate keys":     {`{"a":1,"b":0,"a":2}`, `{"b":0,"a":1,"a":2}`, `{"\u0061":1,"a":2,"b":0}`},
 		"empty":              {`{}`, `{ }`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,6 +64,8 @@ func TestDifferentValuesHaveDifferentDigests(t *testing.T) {
 		`{"title":"a"}`, `{"description":"a"}`, `{"x":{"description":"a"}}`, `{"x":{"title":"a"}}`,
 		`9007199254740993`, `9007199254740992`, `0.1`, `0.10000000000000000555`, `-1`, `1e400`, `1e401`, `"é"`, `"e\u0301"`, `"\u0000"`, `"\\u0000"`, `1`, `"a\"b"`, `"a\\b"`, `"\u0001"`, `"\u0010"`,
 		`1e99999999999`, `1e99999999998`, `-1e99999999999`, `1e-99999999999`, `10e1073741825`, `1e1073741826`, `10e-1073741826`, `1e-1073741825`,
+		`{"a":1,"a":2}`, `{"a":2,"a":1}`, `{"a":2}`, `{"a":1,"a":2,"a":1}`, `{"a":1,"a":1,"a":2}`, `[{"b":{"a":1,"a":2}}]`, `[{"b":{"a":2,"a":1}}]`, `{"description":1,"description":2}`, `{"description":2,"description":1}`,
+		`{"a":[{"a":1,"a":2}],"b":{"a":1}}`, `{"a":[{"a":2,"a":1}],"b":{"a":1}}`,
 	} {
 		got, err := digestsOf(value)
 		g.Expect(err).To(BeNil(), value)
@@ -71,6 +73,29 @@ func TestDifferentValuesHaveDifferentDigests(t *testing.T) {
 		seen[got] = value
 	}
 }
+
+// Each text of up to three characters that could be confused.
+func TestDifferentTextsHaveDifferentDigests(t *testing.T) {
+	g := NewWithT(t)
+	seen := map[[2]digest]string{}
+	for _, a := range confusable {
+		for _, b := range confusable {
+			for _, c := range confusable {
+				text, err := json.Marshal(a + b + c)
+				g.Expect(err).NotTo(HaveOccurred())
+				got, failure := digestsOf(string(text))
+				g.Expect(failure).To(BeNil())
+				if before, ok := seen[got]; ok && before != string(text) {
+					t.Fatalf("%s and %s have the same digest", before, text)
+				}
+				seen[got] = string(text)
+			}
+		}
+	}
+}
+
+// confusable are characters that are escaped, and those that are part of escapes.
+var confusable = []string{"", "\x00", "\x01", "\x02", "\n", "\x10", "\x11", "\x1f", "0", "1", "a", "f", "u", "u1", "u0", "u00", ".", "\\", `"`}
 
 func TestDescriptionAndSchemaHaveDigestsOfTheirOwn(t *testing.T) {
 	const tool = `{"name":"a","title":"A","description":"Does a.","inputSchema":{"properties":{"x":{"description":"An x."}}},"annotations":{"readOnlyHint":true}}`

@@ -1,8 +1,11 @@
 package prober
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -614,4 +617,63 @@ func TestContractIsReadOnceItIsAskedFor(t *testing.T) {
 	r.serve("a")
 	r.settle(0)
 	g.Expect(r.contract()).To(Equal("1"), "with a probe that is not scheduled")
+}
+
+// Clients undo escapes in keys, some ignore letter case, and of two keys they read one or the other: what any of them reads
+// is part of the contract.
+func TestContractCoversListsInAnySpelling(t *testing.T) {
+	good, evil := toolNamed("a"), toolNamed("evil")
+	for name, result := range map[string]string{
+		"an escaped key":          `{"tools":[` + good + `],"t\u006fols":[` + evil + `]}`,
+		"another letter case":     `{"TOOLS":[` + evil + `],"tools":[` + good + `]}`,
+		"two lists":               `{"tools":[` + good + `],"tools":[` + evil + `]}`,
+		"two results":             `{"tools":[` + good + `]},"result":{"tools":[` + evil + `]}`,
+		"an escaped result":       `{"tools":[` + good + `]},"r\u0065sult":{"tools":[` + evil + `]}`,
+		"a result in letter case": `{"tools":[` + evil + `]},"Result":{"tools":[` + good + `]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server := serve(t, answers(false, map[string]func() string{"initialize": constant(withTools), "tools/list": constant(result)}))
+			found := probeOnce(t, withContract(Target{URL: server.URL}))
+			g.Expect(found.err).To(BeNil())
+			g.Expect(found.listErr).To(BeNil())
+			g.Expect(found.server.Tools).To(Equal(2))
+			g.Expect(namesOf(found.contract)).To(Equal([]string{"tool/a", "tool/evil"}))
+		})
+	}
+}
+
+// An event that the prober and the SDK do not end at the same line.
+func TestContractOfEventsThatEndDifferently(t *testing.T) {
+	g := NewWithT(t)
+	evil := `{"jsonrpc":"2.0","id":%s,"result":{"tools":[` + toolNamed("evil") + `]}}`
+	lists := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var call struct{ ID json.RawMessage }
+		_ = json.NewDecoder(r.Body).Decode(&call)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprintf(w, "event: ping\ndata: [\n\r\r\ndata: "+evil+"\n\n", call.ID)
+	})
+	handshakes := answers(false, map[string]func() string{"initialize": constant(withTools)})
+	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if bytes.Contains(body, []byte(`"tools/list"`)) {
+			lists.ServeHTTP(w, r)
+			return
+		}
+		handshakes.ServeHTTP(w, r)
+	}))
+	found := probeOnce(t, withContract(Target{URL: server.URL}))
+	g.Expect(found.err).To(BeNil())
+	g.Expect(found.listErr).To(Equal(&Error{Kind: NotMCP, Detail: "an event stream has a carriage return without a line feed"}))
+	g.Expect(found.contract).To(BeNil())
+}
+
+func TestErrorOfAReplicaIsForgottenWithItsContract(t *testing.T) {
+	g := NewWithT(t)
+	r := verified(t, map[string]string{"a": ""}, []string{"a"}, nil)
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": errTooManyItems.Error()}))
+	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute})
+	r.verify([]string{"a"}, nil)
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": ""}), "it has not been listed since")
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,6 +84,52 @@ func TestTextIsBoundedAndDoesNotDependOnOrder(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is stored of some texts is longer than what the server sent.
+func TestTextThatIsStoredIsBounded(t *testing.T) {
+	separators := strings.Repeat("\u2028", (maxItemBytes-100)/3)
+	for name, c := range map[string]struct {
+		text    string
+		tools   int
+		kept    int
+		omitted int
+	}{
+		"one is too long":       {separators, 1, 0, 1},
+		"not UTF-8":             {strings.Repeat("\xff", maxItemBytes-100), 1, 0, 1},
+		"too long together":     {separators[:maxItemBytes/3/3*3], 10, 5, 5},
+		"as long as it is sent": {separators[:maxItemBytes/12*3], 10, 8, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			tools := make([]string, c.tools)
+			for i := range tools {
+				tools[i] = fmt.Sprintf(`{"name":"%d","description":"`, i) + c.text + `"}`
+			}
+			reader := readerOf(t, tools)
+			text := textOf(t, reader.text())
+			g.Expect(text.Items).To(HaveLen(c.kept))
+			g.Expect(text.Omitted).To(Equal(c.omitted))
+			slices.Reverse(tools)
+			g.Expect(readerOf(t, tools).text()).To(Equal(reader.text()))
+		})
+	}
+}
+
+// A ConfigMap has three texts, and at most 1 MiB.
+func TestThreeTextsFitIntoAConfigMap(t *testing.T) {
+	templates := make([]string, MaxContractItems)
+	for i := range templates {
+		templates[i] = fmt.Sprintf(`{"name":"%s%03d","x":"`, strings.Repeat(`\"`, maxItemName-3), i) + strings.Repeat("\u2028", maxTextBytes/MaxContractItems/4) + `"}`
+	}
+	reader := newContractReader()
+	reader.list = templateList
+	for _, template := range templates {
+		reader.begin(templateList)
+		reader.write([]byte(template))
+		reader.end()
+	}
+	NewWithT(t).Expect(3 * len(reader.text())).To(BeNumerically("<", 1<<20))
 }
 
 func TestDigestOfATextThatIsNoContract(t *testing.T) {

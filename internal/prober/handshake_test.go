@@ -157,6 +157,9 @@ func TestHandshakeFails(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
+	longHeaders := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Long", strings.Repeat("x", headerBytes))
+	})
 	for name, test := range map[string]struct {
 		handler http.Handler
 		sse     bool
@@ -177,6 +180,7 @@ func TestHandshakeFails(t *testing.T) {
 		"an unknown version": {handler: rpc(`"result":{"protocolVersion":"1999-01-01","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`), then: Error{Kind: Protocol, Detail: "the server supports no known protocol version"}, message: "unexpected response: the server supports no known protocol version"},
 		"endless body":       {handler: endlessBody, then: Error{Kind: TooLarge}, message: "the response is too large"},
 		"many messages":      {handler: page("text/event-stream", strings.Repeat("data: {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n\n", 100)), then: Error{Kind: TooLarge}, message: "the response is too large"},
+		"long headers":       {handler: longHeaders, then: Error{Kind: TooLarge, Detail: "its headers are longer than 16 KiB"}, message: "the response is too large: its headers are longer than 16 KiB"},
 		"closed connection":  {handler: closesConnection, then: Error{Kind: Disconnected}, message: "the connection closed before the response was complete"},
 		"truncated body":     {handler: truncatesBody, then: Error{Kind: Disconnected}, message: "the connection closed before the response was complete"},
 		"ends the stream":    {handler: endsEarly, then: Error{Kind: Disconnected}, message: "the connection closed before the response was complete"},

@@ -17,6 +17,15 @@ func reduced(events bool, body string) (string, kept, *Error) {
 	return string(r.out), k, err
 }
 
+// escapedInFull is a JSON string, without quotes, in its longest spelling.
+func escapedInFull(text string) string {
+	var out strings.Builder
+	for _, character := range text {
+		fmt.Fprintf(&out, `\u%04x`, character)
+	}
+	return out.String()
+}
+
 func TestReducerKeepsMessagesWithoutItems(t *testing.T) {
 	const tool = `{"name":"a]","inputSchema":{"type":"object","properties":{"x":[1,"\"]"]}}}`
 	long := strings.Repeat("x", 2*maxString)
@@ -35,7 +44,10 @@ func TestReducerKeepsMessagesWithoutItems(t *testing.T) {
 		"the result comes last":  {body: `{"result":{"tools":[1]},"id":[1]}`, then: `{"result":{"tools":[]},"id":[1]}`, items: [4]int{1}},
 		"a list elsewhere":       {body: `{"tools":[1],"result":{"x":{"tools":[1]},"tools":{"tools":[1]}},"x":{"tools":[1]}}`, then: `{"tools":[1],"result":{"x":{"tools":[1]},"tools":{"tools":[1]}},"x":{"tools":[1]}}`},
 		"a key as a value":       {body: `{"result":["tools",[1]],"x":"result"}`, then: `{"result":["tools",[1]],"x":"result"}`},
-		"another letter case":    {body: `{"result":{"Tools":[1]}}`, then: `{"result":{"Tools":[1]}}`},
+		"similar keys":           {body: `{"result":{"tools2":[1],"tool":[1],"\\u0074ool":[1],"tools\\":[1],"tools\ud83d":[1]}}`, then: `{"result":{"tools2":[1],"tool":[1],"\\u0074ool":[1],"tools\\":[1],"tools\ud83d":[1]}}`},
+		"escaped keys":           {body: `{"r\u0065sult":{"t\u006Fols":[1],"` + escapedInFull("resourceTemplates") + `":[2,3]}}`, then: `{"r\u0065sult":{"t\u006Fols":[],"` + escapedInFull("resourceTemplates") + `":[]}}`, items: [4]int{toolList: 1, templateList: 2}},
+		"another letter case":    {body: `{"RESULT":{"Tools":[1],"tool\u017f":[2,3],"toolſ":[4]}}`, then: `{"RESULT":{"Tools":[],"tool\u017f":[],"toolſ":[]}}`, items: [4]int{4}},
+		"a list twice":           {body: `{"result":{"tools":[1],"tools":[2]},"result":{"tools":[3]}}`, then: `{"result":{"tools":[],"tools":[]},"result":{"tools":[]}}`, items: [4]int{3}},
 		"a long string":          {body: `{"result":{"instructions":"` + long + `","tools":[1]}}`, then: `{"result":{"instructions":"` + long[:maxString] + `","tools":[]}}`, items: [4]int{1}},
 		"an escape at the end":   {body: `["` + long[:maxString-1] + `\"abc\u1234"]`, then: `["` + long[:maxString-1] + `"]`},
 		"escapes before the end": {body: `["` + strings.Repeat(`\\`, maxString) + `"]`, then: `["` + strings.Repeat(`\\`, maxString/2-longestCharacter/2) + `"]`},
@@ -62,21 +74,25 @@ func TestReducerKeepsMessagesWithoutItems(t *testing.T) {
 }
 
 func TestReducerRejects(t *testing.T) {
+	const carriageReturn = "the response is not MCP: an event stream has a carriage return without a line feed"
 	for name, test := range map[string]struct {
 		body   string
 		events bool
 		then   string
 	}{
-		"many items":                {body: `{"result":{"tools":[` + strings.Repeat("{},", maxItems+1), then: "the response is too large: a list has more than 10000 items"},
-		"many values":               {body: `{"result":{"capabilities":[` + strings.Repeat("{},", handshakeValues+listValues), then: "the response is too large: too many JSON values outside of lists"},
-		"deep nesting":              {body: strings.Repeat("[", maxDepth+1), then: "the response is too large: JSON is nested deeper than 64 levels"},
-		"deep nesting in an item":   {body: `{"result":{"tools":[` + strings.Repeat(`{"a":`, maxDepth), then: "the response is too large: JSON is nested deeper than 64 levels"},
-		"many bytes":                {body: strings.Repeat(" ", handshakeKept+listKept+1), then: "the response is too large"},
-		"many bytes in comments":    {events: true, body: ":" + strings.Repeat("x", handshakeKept+listKept), then: "the response is too large"},
-		"a line break in a string":  {body: "{\"a\":\"\n", then: "the response is not MCP"},
-		"a string over two lines":   {events: true, body: "data: {\"a\":\"\ndata: \"}\n\n", then: "the response is not MCP"},
-		"a control character":       {body: "{\"a\":\"\x00\"}", then: "the response is not MCP"},
-		"many items in many events": {events: true, body: strings.Repeat("data: {\"result\":{\"tools\":["+strings.Repeat("[],", 999)+"1]}}\n\n", 11), then: "the response is too large: a list has more than 10000 items"},
+		"many items":                              {body: `{"result":{"tools":[` + strings.Repeat("{},", maxItems+1), then: "the response is too large: a list has more than 10000 items"},
+		"many values":                             {body: `{"result":{"capabilities":[` + strings.Repeat("{},", handshakeValues+listValues), then: "the response is too large: too many JSON values outside of lists"},
+		"deep nesting":                            {body: strings.Repeat("[", maxDepth+1), then: "the response is too large: JSON is nested deeper than 64 levels"},
+		"deep nesting in an item":                 {body: `{"result":{"tools":[` + strings.Repeat(`{"a":`, maxDepth), then: "the response is too large: JSON is nested deeper than 64 levels"},
+		"many bytes":                              {body: strings.Repeat(" ", handshakeKept+listKept+1), then: "the response is too large"},
+		"many bytes in comments":                  {events: true, body: ":" + strings.Repeat("x", handshakeKept+listKept), then: "the response is too large"},
+		"a line break in a string":                {body: "{\"a\":\"\n", then: "the response is not MCP"},
+		"a string over two lines":                 {events: true, body: "data: {\"a\":\"\ndata: \"}\n\n", then: "the response is not MCP"},
+		"a control character":                     {body: "{\"a\":\"\x00\"}", then: "the response is not MCP"},
+		"a line that is empty only for the SDK":   {events: true, body: "event: ping\ndata: [\n\r\r\ndata: {\"result\":{\"tools\":[1]}}\n\n", then: carriageReturn},
+		"a line that ends only for other clients": {events: true, body: ": x\rdata: {\"result\":{\"tools\":[1]}}\n\n", then: carriageReturn},
+		"a carriage return within an item":        {events: true, body: "data: {\"result\":{\"tools\":[[ \r ]]}}\n\n", then: carriageReturn},
+		"many items in many events":               {events: true, body: strings.Repeat("data: {\"result\":{\"tools\":["+strings.Repeat("[],", 999)+"1]}}\n\n", 11), then: "the response is too large: a list has more than 10000 items"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -91,7 +107,7 @@ func TestReducerRejects(t *testing.T) {
 // The result must not depend on how the network splits a body.
 func TestReducerReadsBytesAsTheyArrive(t *testing.T) {
 	g := NewWithT(t)
-	const body = `{"result":{"tools":[{"a":"\"]}"},{}],"x":"\u20ac€"}}`
+	const body = `{"result":{"t\u006fols":[{"a":"\"]}"},{}],"x":"\u20ac€"}}`
 	whole, _, _ := reduced(false, body)
 	k := kept{maxBytes: handshakeKept, maxValues: handshakeValues}
 	r := reducer{kept: &k}
