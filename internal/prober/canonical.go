@@ -2,6 +2,7 @@ package prober
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
@@ -32,7 +33,7 @@ var (
 type digest [sha256.Size]byte
 
 // canonicalizer derives digests of JSON values from their bytes as they arrive. Its memory does not depend on their
-// size. Values that differ only in white space, in the order of the members of objects, in the escapes of strings,
+// size. Values that differ only in white space, in the order of members with different keys, in the escapes of strings,
 // or in the spelling of numbers, such as 1 and 1.0, have the same digests.
 //
 // It hashes JSON without white space, with the escapes that are necessary, with numbers in one spelling, and
@@ -48,9 +49,8 @@ type canonicalizer struct {
 	// hashes are those of the value, and of the current member of each open object; open is their number less one.
 	hashes []hash.Hash
 	open   int
-	// members are the digests of the members of open objects, without those in described: the members of the value
-	// itself that describe it.
-	members, described []digest
+	// members are those of open objects, without those in described: the members of the value itself that describe it.
+	members, described []objectMember
 	expected           expectation
 
 	// isKey is true for the current string if it is a key.
@@ -65,10 +65,18 @@ type canonicalizer struct {
 	scratch []byte
 }
 
-// frame is an open array, or an open object with the index of its first member.
+// frame is an open array, or an open object with the index of its first member and the beginning of the digest of its
+// current key.
 type frame struct {
 	isObject bool
 	start    int
+	key      uint64
+}
+
+// objectMember is a member of an object: the beginning of the digest of its key, and the digest of all of it.
+type objectMember struct {
+	key    uint64
+	digest digest
 }
 
 // expectation is what can follow in a value.
@@ -110,11 +118,10 @@ func (c *canonicalizer) end() (schema, description digest) {
 	if c.err != nil {
 		return digest{}, digest{}
 	}
-	c.hashes[0].Sum(schema[:0])
+	schema = c.sum()
 	c.reset()
 	c.writeMembers(c.described)
-	c.hashes[0].Sum(description[:0])
-	return schema, description
+	return schema, c.sum()
 }
 
 // write reads more bytes of a value.
@@ -197,7 +204,7 @@ func (c *canonicalizer) openFrame(b byte) {
 		c.fail(errTooDeep)
 		return
 	}
-	c.frames = append(c.frames, frame{b == '{', len(c.members)})
+	c.frames = append(c.frames, frame{isObject: b == '{', start: len(c.members)})
 	if b == '[' {
 		c.put('[')
 		c.expected = aValueOrEnd
@@ -254,8 +261,7 @@ func (c *canonicalizer) endMember() {
 		c.fail(errTooManyMembers)
 		return
 	}
-	var member digest
-	c.hash().Sum(member[:0])
+	member := objectMember{key: c.top().key, digest: c.sum()}
 	if len(c.frames) == 1 && describes(string(c.key)) {
 		c.described = append(c.described, member)
 		return
@@ -268,13 +274,27 @@ func describes(key string) bool {
 	return key == "description" || key == "title" || key == "icons"
 }
 
-func (c *canonicalizer) writeMembers(members []digest) {
-	slices.SortFunc(members, func(a, b digest) int { return bytes.Compare(a[:], b[:]) })
+func (c *canonicalizer) writeMembers(members []objectMember) {
+	slices.SortStableFunc(members, func(a, b objectMember) int { return cmp.Compare(a.key, b.key) })
+	// Of members with one key, clients read only the last one, or the first: their order is part of the value.
+	if !hasDuplicates(members) {
+		slices.SortFunc(members, func(a, b objectMember) int { return bytes.Compare(a.digest[:], b.digest[:]) })
+	}
 	c.scratch = binary.BigEndian.AppendUint32(append(c.scratch[:0], '{'), uint32(len(members))) //nolint:gosec // at most maxOpenMembers
 	c.puts(c.scratch)
 	for i := range members {
-		c.puts(members[i][:])
+		c.puts(members[i].digest[:])
 	}
+}
+
+// hasDuplicates reports whether members that are sorted by their keys have one key.
+func hasDuplicates(members []objectMember) bool {
+	for i := 1; i < len(members); i++ {
+		if members[i].key == members[i-1].key {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *canonicalizer) beginString() {
@@ -327,6 +347,8 @@ func (c *canonicalizer) readString(part []byte) int {
 	c.put('"')
 	c.inString = false
 	if c.isKey {
+		key := c.sum()
+		c.frames[len(c.frames)-1].key = binary.BigEndian.Uint64(key[:])
 		c.expected = aColon
 	} else {
 		c.endValue()
@@ -386,14 +408,15 @@ func (c *canonicalizer) endPair() {
 	}
 }
 
-// putCharacter hashes a character that was escaped, with an escape only if it needs one.
+// putCharacter hashes a character that was escaped, with an escape only if it needs one. U+0001 has none, because `\u1` and
+// a digit is the escape of another character. The others are not padded, because digests are stored.
 func (c *canonicalizer) putCharacter(character rune) {
 	text := utf8.AppendRune(nil, character)
 	c.capture(text)
 	switch {
 	case character == '"' || character == '\\':
 		c.put('\\')
-	case character < ' ':
+	case character < ' ' && character != 1:
 		text = strconv.AppendInt([]byte(`\u`), int64(character), 16)
 	}
 	c.puts(text)
@@ -431,6 +454,12 @@ func (c *canonicalizer) hash() hash.Hash {
 }
 
 func (c *canonicalizer) reset() { c.hash().Reset() }
+
+// sum is the digest of what the current hash has read.
+func (c *canonicalizer) sum() (sum digest) {
+	c.hash().Sum(sum[:0])
+	return sum
+}
 
 func (c *canonicalizer) puts(text []byte) { _, _ = c.hash().Write(text) }
 

@@ -73,6 +73,9 @@ func classifyNetwork(err error) *Error {
 	if detail := classifyTLS(err); detail != "" {
 		return &Error{Kind: TLS, Detail: detail}
 	}
+	if strings.Contains(err.Error(), "response headers exceeded") { // the error of net/http has no type
+		return errLongHeaders
+	}
 	return &Error{Kind: networkKind(err)}
 }
 

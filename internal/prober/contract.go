@@ -313,7 +313,7 @@ func (e *entry) agree() {
 	if !e.target.Contract {
 		e.contract, e.contractErr = nil, nil
 		for _, m := range e.members {
-			m.contract = nil
+			m.contract, m.offerErr = nil, nil
 		}
 		return
 	}

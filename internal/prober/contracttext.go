@@ -11,7 +11,7 @@ import (
 
 const (
 	// maxTextBytes is the maximum size of the items in the text of a contract together, and maxItemBytes of one, as the
-	// server sent them.
+	// server sent them, and again as they are stored, which may be longer.
 	maxTextBytes = 256 << 10
 	maxItemBytes = 64 << 10
 	// maxTexts and maxTextsBytes limit the texts that a prober keeps.
@@ -32,7 +32,7 @@ type TextItem struct {
 	Kind Kind `json:"kind"`
 	// Name is that of the item in the contract.
 	Name string `json:"name"`
-	// Definition is the JSON that the server sent, without white space and with sorted keys.
+	// Definition is the JSON that the server sent, without white space and with sorted keys. Of equal keys it has the last.
 	Definition json.RawMessage `json:"definition"`
 }
 
@@ -93,11 +93,17 @@ func (t *textReader) drop(item *readItem) {
 func (r *contractReader) text() string {
 	kinds := map[int]Kind{toolList: Tool, promptList: Prompt, templateList: ResourceTemplate}
 	text := ContractText{Items: []TextItem{}, Omitted: r.items}
+	size := 0
 	for _, item := range r.kept {
-		if definition := canonicalJSON(item.raw); definition != nil {
-			text.Items = append(text.Items, TextItem{kinds[item.list], item.name, definition})
-			text.Omitted--
+		definition := canonicalJSON(item.raw)
+		if definition == nil || len(definition) > maxItemBytes {
+			continue
 		}
+		if size += len(definition); size > maxTextBytes {
+			break
+		}
+		text.Items = append(text.Items, TextItem{kinds[item.list], item.name, definition})
+		text.Omitted--
 	}
 	var out strings.Builder
 	encoder := json.NewEncoder(&out)

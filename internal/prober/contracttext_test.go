@@ -88,30 +88,35 @@ func TestTextIsBoundedAndDoesNotDependOnOrder(t *testing.T) {
 
 // What is stored of some texts is longer than what the server sent.
 func TestTextThatIsStoredIsBounded(t *testing.T) {
-	separators := strings.Repeat("\u2028", (maxItemBytes-100)/3)
+	const separator = "\u2028" // has three bytes, and an escape of six
+	tool := func(name string, separators, others int) string {
+		return `{"description":"` + strings.Repeat(separator, separators) + strings.Repeat("x", others) + `","name":"` + name + `"}`
+	}
+	longest := maxItemBytes - len(tool("a", 0, 0)) - 6
+	half := maxItemBytes / 2 / 6
 	for name, c := range map[string]struct {
-		text    string
-		tools   int
-		kept    int
+		tools   []string
+		kept    []string
 		omitted int
 	}{
-		"one is too long":       {separators, 1, 0, 1},
-		"not UTF-8":             {strings.Repeat("\xff", maxItemBytes-100), 1, 0, 1},
-		"too long together":     {separators[:maxItemBytes/3/3*3], 10, 5, 5},
-		"as long as it is sent": {separators[:maxItemBytes/12*3], 10, 8, 2},
+		"as long as possible": {[]string{tool("a", 1, longest)}, []string{"a"}, 0},
+		"one byte too long":   {[]string{tool("a", 1, longest+1), tool("b", 0, 0)}, []string{"b"}, 1},
+		"not UTF-8":           {[]string{strings.ReplaceAll(tool("a", 0, half), "x", "\xff"), strings.ReplaceAll(tool("b", 0, longest), "x", "\xff")}, []string{"a"}, 1},
+		"exactly as long":     {[]string{tool("a", 1, longest), tool("b", 1, longest), tool("c", 1, longest), tool("d", 1, longest)}, []string{"a", "b", "c", "d"}, 0},
+		"too long together":   {[]string{tool("a", 1, longest), tool("b", 1, longest), tool("c", 1, longest), tool("d", half, 0), tool("e", half, 0), tool("f", 0, 0)}, []string{"a", "b", "c", "d"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			tools := make([]string, c.tools)
-			for i := range tools {
-				tools[i] = fmt.Sprintf(`{"name":"%d","description":"`, i) + c.text + `"}`
-			}
-			reader := readerOf(t, tools)
+			reader := readerOf(t, c.tools)
 			text := textOf(t, reader.text())
-			g.Expect(text.Items).To(HaveLen(c.kept))
+			var names []string
+			for _, item := range text.Items {
+				names = append(names, item.Name)
+			}
+			g.Expect(names).To(Equal(c.kept))
 			g.Expect(text.Omitted).To(Equal(c.omitted))
-			slices.Reverse(tools)
-			g.Expect(readerOf(t, tools).text()).To(Equal(reader.text()))
+			slices.Reverse(c.tools)
+			g.Expect(readerOf(t, c.tools).text()).To(Equal(reader.text()))
 		})
 	}
 }

@@ -116,12 +116,16 @@ func isNotServed(err error, failure *Error) bool {
 		failure.Kind == HTTPStatus && (failure.Status == http.StatusNotFound || failure.Status == http.StatusNotImplemented)
 }
 
+// errNotDropped is the error of a list of which the SDK reads an item that the transport did not recognize.
+var errNotDropped = errors.New("an item of a list was not counted")
+
 // firstError reads all pages of a list. The items are counted by the transport, which drops them.
 func firstError[T any](items iter.Seq2[T, error]) error {
 	for _, err := range items {
 		if err != nil {
 			return err
 		}
+		return errNotDropped
 	}
 	return nil
 }

@@ -33,6 +33,28 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
+// The SDK would read a list that is neither counted nor in the contract.
+func TestItemThatTheTransportDoesNotDropIsAnError(t *testing.T) {
+	broken := errors.New("x")
+	for name, c := range map[string]struct {
+		items map[int]error
+		then  error
+	}{
+		"no item":  {nil, nil},
+		"an error": {map[int]error{0: broken}, broken},
+		"an item":  {map[int]error{1: nil}, errNotDropped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := firstError(maps.All(c.items))
+			if c.then == nil {
+				NewWithT(t).Expect(err).NotTo(HaveOccurred())
+				return
+			}
+			NewWithT(t).Expect(err).To(MatchError(c.then))
+		})
+	}
+}
+
 // Texts of a server are stored in objects.
 func TestTextsAreCutBetweenCharacters(t *testing.T) {
 	for name, c := range map[string]struct{ text, then string }{

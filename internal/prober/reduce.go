@@ -1,7 +1,9 @@
 package prober
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -24,13 +26,14 @@ const (
 	longestCharacter = 8
 )
 
-// The errors of responses that exceed a limit, or that no JSON parser accepts.
+// The errors of responses that exceed a limit, that no JSON parser accepts, or that clients split into lines differently.
 var (
 	errTooLarge      = &Error{Kind: TooLarge}
 	errTooManyValues = &Error{Kind: TooLarge, Detail: "too many JSON values outside of lists"}
 	errTooManyItems  = &Error{Kind: TooLarge, Detail: "a list has more than 10000 items"}
 	errTooDeep       = &Error{Kind: TooLarge, Detail: "JSON is nested deeper than 64 levels"}
 	errNotJSON       = &Error{Kind: NotMCP}
+	errLineEnd       = &Error{Kind: NotMCP, Detail: "an event stream has a carriage return without a line feed"}
 )
 
 // listNames are the keys of the lists in results. The index of a name is its index in kept.items.
@@ -101,6 +104,8 @@ type lineState struct {
 	field []byte
 	// value is true after the colon, and data if the value is part of a message.
 	value, data bool
+	// returned is true after a carriage return.
+	returned bool
 }
 
 // jsonState is the state in one JSON message.
@@ -112,7 +117,7 @@ type jsonState struct {
 	// length is the length of the current string, and cut is true once its rest is dropped.
 	length int
 	cut    bool
-	// last is the last string, if it is short, and keys are the current keys at depth 1 and 2.
+	// last is what is kept of the last string, and keys are the current keys at depth 1 and 2.
 	last []byte
 	keys [3]string
 	// dropping is true within a list, whose index is list. expectsItem is true before an item.
@@ -159,7 +164,7 @@ func (r *reducer) drops(b byte) bool {
 
 // isStructure reports whether a byte outside of strings changes the state.
 func isStructure(b byte) bool {
-	return b == '"' || b == '{' || b == '}' || b == '[' || b == ']' || b == '\n'
+	return b == '"' || b == '{' || b == '}' || b == '[' || b == ']' || b == '\n' || b == '\r'
 }
 
 func (r *reducer) next(b byte) *Error {
@@ -169,8 +174,13 @@ func (r *reducer) next(b byte) *Error {
 	return r.nextInJSON(b)
 }
 
-// nextInEvents passes all fields of an event, and reads the data as JSON.
+// nextInEvents passes all fields of an event, and reads the data as JSON. It rejects a carriage return without a line feed,
+// which is the end of a line for some clients, and for others, such as the SDK, is not.
 func (r *reducer) nextInEvents(b byte) *Error {
+	if r.line.returned && b != '\n' {
+		return errLineEnd
+	}
+	r.line.returned = b == '\r'
 	switch {
 	case b == '\n':
 		return r.endLine()
@@ -226,9 +236,7 @@ func (r *reducer) nextInJSON(b byte) *Error {
 	case '}', ']':
 		r.json.depth = max(0, r.json.depth-1)
 	case ':':
-		r.json.setKey(string(r.json.last))
-	case ',':
-		r.json.setKey("")
+		r.json.setKey(r.json.last)
 	}
 	return nil
 }
@@ -258,7 +266,7 @@ func (r *reducer) nextInString(b byte) *Error {
 	if s.cut && s.inString {
 		return nil
 	}
-	if s.inString && len(s.last) <= len("resourceTemplates") {
+	if s.inString {
 		s.last = append(s.last, b)
 	}
 	return r.keep(b)
@@ -306,20 +314,30 @@ func (s *jsonState) beginString() {
 	s.last = s.last[:0]
 }
 
-func (s *jsonState) setKey(key string) {
+// setKey sets the current key to a JSON string without its quotes.
+func (s *jsonState) setKey(text []byte) {
 	if s.depth == 1 || s.depth == 2 {
-		s.keys[s.depth] = key
+		s.keys[s.depth] = unescape(text)
 	}
 }
 
-// open begins an object or an array.
+// unescape undoes the escapes of a JSON string without its quotes; empty if it is not valid.
+func unescape(text []byte) (unescaped string) {
+	_ = json.Unmarshal(slices.Concat([]byte{'"'}, text, []byte{'"'}), &unescaped)
+	return unescaped
+}
+
+// open begins an object or an array. Some clients ignore the letter case of keys, and of two keys they read the first or
+// the last: each list that one of them may read is read here.
 func (s *jsonState) open(b byte) *Error {
-	list := slices.Index(listNames, s.keys[2])
-	if b == '[' && s.depth == 2 && s.keys[1] == "result" && list >= 0 {
-		s.dropping, s.list, s.expectsItem = true, list, true
+	if b == '[' && s.depth == 2 && strings.EqualFold(s.keys[1], "result") {
+		list := slices.IndexFunc(listNames, func(name string) bool { return strings.EqualFold(s.keys[2], name) })
+		if list >= 0 {
+			s.dropping, s.list, s.expectsItem = true, list, true
+		}
 	}
 	err := s.descend()
-	s.setKey("")
+	s.setKey(nil)
 	return err
 }
 

@@ -30,8 +30,9 @@ const (
 )
 
 var (
-	errOtherHost = errors.New("another host")
-	errEnded     = errors.New("the probe has ended")
+	errOtherHost   = errors.New("another host")
+	errEnded       = errors.New("the probe has ended")
+	errLongHeaders = &Error{Kind: TooLarge, Detail: "its headers are longer than 16 KiB"}
 )
 
 // probeTransport is the http.RoundTripper of one probe. It dials the probed replica, adds the credentials,
