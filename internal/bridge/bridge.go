@@ -103,9 +103,9 @@ func (b *Bridge) MarkReady() { b.ready.Store(true) }
 // Handler serves MCP at Options.Path, and what Options.Protect adds.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc(b.opts.Path, b.serveMCP)
+	mux.Handle(b.opts.Path, b.limitSending(http.HandlerFunc(b.serveMCP)))
 	if b.opts.Protect != nil {
-		return b.opts.Protect(mux)
+		return b.limitSending(b.opts.Protect(mux))
 	}
 	return mux
 }

@@ -58,6 +58,7 @@ func (b *Bridge) refuse(w http.ResponseWriter, id json.RawMessage, f *failure) {
 		b.metrics.refused.WithLabelValues(f.Reason).Inc()
 	}
 	callrecord.RefuseBy(w, cmp.Or(f.Reason, reasonInvalid))
+	b.setSendDeadline(w)
 	f.Write(w, id)
 }
 

@@ -1,10 +1,12 @@
 package bridge
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -385,9 +387,46 @@ func TestNoSubscriptionsStartDuringTheDrain(t *testing.T) {
 	w.Eventually(w.done).Should(Receive(BeNil()))
 }
 
+// A tool may take longer than the timeout of the server to send a response, and a stream is open for hours.
+func TestResponsesMayBeginAfterTheTimeoutOfTheServer(t *testing.T) {
+	early := []string{"sed", "-u", "-n",
+		`s/.*"id":\([0-9]*\).*/{"jsonrpc":"2.0","id":\1,"result":{}}\n{"jsonrpc":"2.0","method":"notifications\/early"}/p`}
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
+	for name, isForwarded := range map[string]bool{"in a session": false, "in a session of another replica": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newReplica(t, early, keys, "a").testBridge
+			owner := w
+			if isForwarded {
+				owner = newReplica(t, early, keys, "a").testBridge
+			}
+			id := owner.session()
+			w.http.Close()
+			w.http = httptest.NewUnstartedServer(w.bridge.Handler())
+			w.http.Config.WriteTimeout = time.Nanosecond
+			w.http.Start()
+			w.url = w.http.URL + "/mcp"
+
+			w.Expect(w.post(ping, headerSession, id).Body).To(ContainSubstring(`"id":7`))
+			w.Expect(w.post(`{"jsonrpc":"2.0","method":"notifications/x"}`, headerSession, id).Status).To(Equal(http.StatusAccepted))
+			w.Expect(w.post(strings.Replace(ping, "7", `"`+strings.Repeat("<", maxID-2)+`"`, 1)).Status).To(Equal(http.StatusBadRequest))
+			stream := w.open(http.MethodGet, "", headerSession, id)
+			defer stream.Body.Close()
+			lines := bufio.NewReader(stream.Body)
+			w.Eventually(func() string { line, _ := lines.ReadString('\n'); return line }).Should(ContainSubstring("notifications/early"))
+			end := w.open(http.MethodDelete, "", headerSession, id)
+			w.Expect(end.Body.Close()).To(Succeed())
+			w.Expect(end.StatusCode).To(Equal(http.StatusNoContent))
+			w.Eventually(func() error { _, err := lines.ReadString('\n'); return err }).Should(MatchError("EOF"))
+			w.bridge.speaks.Store(&generations{stateless: []string{"2026-07-28"}})
+			w.Expect(w.post(statelessCall, statelessHeaders...).Body).To(ContainSubstring(`"id":"x"`))
+		})
+	}
+}
+
 func TestClientsCannotHoldConnections(t *testing.T) {
-	g, s := NewWithT(t), newServer(http.NotFoundHandler())
+	g, s := NewWithT(t), newServer(http.NotFoundHandler(), time.Second)
 	g.Expect(s.ReadHeaderTimeout).To(Equal(10 * time.Second))
+	g.Expect(s.WriteTimeout).To(Equal(time.Second))
 	g.Expect(s.IdleTimeout).To(Equal(2 * time.Minute))
 	g.Expect(s.MaxHeaderBytes).To(Equal(64 << 10))
 

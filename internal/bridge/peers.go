@@ -115,7 +115,7 @@ func (b *Bridge) peerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(peerSessionPath, b.peers.FromClients(http.HandlerFunc(b.servePeer)))
 	mux.HandleFunc("DELETE "+peerStreamPath, b.servePeerEndStream)
-	return mux
+	return b.limitSending(mux)
 }
 
 // servePeer serves a forwarded request. The other replica has checked its host, origin and version.

@@ -77,7 +77,7 @@ func (b *Bridge) prepare(ctx context.Context, l Listeners) error {
 
 // listen starts the HTTP servers.
 func (b *Bridge) listen(l Listeners) ([]*http.Server, <-chan error) {
-	servers := []*http.Server{newServer(b.Handler()), newServer(b.AdminHandler())}
+	servers := []*http.Server{newServer(b.Handler(), b.opts.IOTimeout), newServer(b.AdminHandler(), b.opts.IOTimeout)}
 	listeners := []net.Listener{l.MCP, l.Admin}
 	if b.peers != nil {
 		servers = append(servers, b.peers.Server(b.peerHandler()))
@@ -101,13 +101,31 @@ const (
 	lastRequestTime = 3 * time.Second
 )
 
-func newServer(h http.Handler) *http.Server {
+// newServer returns a server with a timeout to send a response. It begins with the request, so whatever writes later, such
+// as a stream, sets a deadline of its own.
+func newServer(h http.Handler, timeout time.Duration) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
+		WriteTimeout:      timeout,
 		IdleTimeout:       keepAlive,
 		MaxHeaderBytes:    64 << 10,
 	}
+}
+
+// limitSending limits the time to send what net/http still has of a response when the handler returns.
+func (b *Bridge) limitSending(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer b.setSendDeadline(w)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// setSendDeadline gives a client IOTimeout to receive what is sent from now on. net/http removes the deadline at the end
+// of the request.
+func (b *Bridge) setSendDeadline(w http.ResponseWriter) {
+	// Only writers in tests have no deadlines.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(b.opts.IOTimeout))
 }
 
 // shutDown sends completed responses, then closes all connections.

@@ -25,8 +25,7 @@ type shared struct {
 
 	mu       sync.Mutex
 	worker   *worker
-	starting chan struct{}
-	startErr *failure
+	starting *start
 	inFlight int
 	// unawaited is how many of them are notifications that are being sent, or requests whose client has left. While the
 	// child does not read, they do not end.
@@ -36,6 +35,13 @@ type shared struct {
 	quickExits int
 	nextStart  time.Time
 	closed     bool
+}
+
+// start is a start of the shared child. Its result, one of the two, is valid when done is closed.
+type start struct {
+	done   chan struct{}
+	worker *worker
+	failed *failure
 }
 
 // sharedCall is one request to the shared child.
@@ -139,7 +145,7 @@ func (s *shared) quiet() bool {
 	return s.inFlight == 0
 }
 
-// get returns the shared child, and starts it if necessary.
+// get returns the shared child, and starts it if necessary. The child may have exited; then its calls fail.
 func (s *shared) get(ctx context.Context) (*worker, *failure) {
 	s.mu.Lock()
 	switch {
@@ -154,39 +160,35 @@ func (s *shared) get(ctx context.Context) (*worker, *failure) {
 		seconds := int(time.Until(s.nextStart)/time.Second) + 1
 		return nil, refused(reasonStartFailed, "the MCP server process exits repeatedly; retry later", seconds)
 	case s.starting == nil:
-		s.starting = make(chan struct{})
+		s.starting = &start{done: make(chan struct{})}
 		go s.launch(s.starting)
 	}
 	starting := s.starting
 	s.mu.Unlock()
 	select {
-	case <-starting:
+	case <-starting.done:
+		return starting.worker, starting.failed
 	case <-ctx.Done():
 		return nil, ended(reasonClientLeft, "the client disconnected")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.worker == nil {
-		return nil, s.startErr
-	}
-	return s.worker, nil
 }
 
-func (s *shared) launch(started chan struct{}) {
+func (s *shared) launch(starting *start) {
 	log := s.bridge.opts.Log.WithValues("session", "shared")
 	c, err := s.bridge.launcher.start(log, s.bridge.sharedUser)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer close(started)
+	defer close(starting.done)
 	s.starting = nil
 	if err != nil {
 		log.Error(err, "Failed to start the shared server process")
 		s.delay()
-		s.startErr = refused(reasonStartFailed, "the MCP server process could not be started", 5)
+		starting.failed = refused(reasonStartFailed, "the MCP server process could not be started", 5)
 		return
 	}
 	log.Info("Shared server process started", "pid", c.pid)
 	s.worker = newWorker(s, c, log)
+	starting.worker = s.worker
 	go s.worker.relay()
 }
 
@@ -233,10 +235,8 @@ func (s *shared) close() {
 	w, starting := s.worker, s.starting
 	s.mu.Unlock()
 	if starting != nil {
-		<-starting
-		s.mu.Lock()
-		w = s.worker
-		s.mu.Unlock()
+		<-starting.done
+		w = starting.worker
 	}
 	if w != nil {
 		w.end(drainFailure())

@@ -149,11 +149,11 @@ func TestClientsLeaveWhileTheSharedServerStarts(t *testing.T) {
 	q := newQuiet(t)
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	starting := make(chan struct{})
+	starting := &start{done: make(chan struct{})}
 	q.bridge.shared.starting = starting
 	_, f := q.bridge.shared.get(ctx)
 	q.Expect(f).To(HaveField("Reason", reasonClientLeft))
-	close(starting)
+	close(starting.done)
 }
 
 func TestSubscriptionsEndForADrain(t *testing.T) {

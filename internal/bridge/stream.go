@@ -37,6 +37,8 @@ type stream struct {
 	rc       *http.ResponseController
 	begun    bool
 	complete bool
+	// broken is true after a failed write.
+	broken bool
 }
 
 func newStream(w http.ResponseWriter, timeout time.Duration) *stream {
@@ -112,8 +114,8 @@ func (s *stream) comment(text string) error {
 	return s.failed(s.rc.Flush())
 }
 
-// wait blocks until the response is complete (true) or the client has
-// disconnected (false). It writes a comment to idle streams every interval.
+// wait blocks until the response is complete (true), or the client has
+// disconnected or does not read (false). It writes a comment to idle streams every interval.
 func (s *stream) wait(ctx context.Context, interval time.Duration) bool {
 	defer s.detach()
 	ticker := time.NewTicker(interval)
@@ -121,7 +123,7 @@ func (s *stream) wait(ctx context.Context, interval time.Duration) bool {
 	for {
 		select {
 		case <-s.done:
-			return true
+			return s.sent()
 		case <-ctx.Done():
 			return false
 		case <-ticker.C:
@@ -130,6 +132,17 @@ func (s *stream) wait(ctx context.Context, interval time.Duration) bool {
 			}
 		}
 	}
+}
+
+// sent reports whether no write of the complete response has failed. That with a session is flushed for this: a client that
+// does not receive the id can neither use nor end the session.
+func (s *stream) sent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.broken && s.sessionID != "" {
+		_ = s.failed(s.rc.Flush())
+	}
+	return !s.broken
 }
 
 // dropSession keeps the id of a session that does not start out of the headers.
@@ -194,6 +207,7 @@ func (s *stream) failed(err error) error {
 	if err == nil || errors.Is(err, http.ErrNotSupported) {
 		return nil
 	}
+	s.broken = true
 	s.end()
 	return err
 }

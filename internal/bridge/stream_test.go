@@ -143,6 +143,10 @@ func TestStreamsAreWaitedFor(t *testing.T) {
 	g.Expect(complete.wait(t.Context(), time.Hour)).To(BeTrue())
 	g.Expect(complete.w).To(BeNil(), "the handler returns")
 
+	lost := newStream(&brokenWriter{httptest.NewRecorder(), 0}, time.Second)
+	g.Expect(lost.finish([]byte("{}"))).To(HaveOccurred())
+	g.Expect(lost.wait(t.Context(), time.Hour)).To(BeFalse(), "the client does not receive it")
+
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	g.Expect(newRecorded().wait(gone, time.Hour)).To(BeFalse())

@@ -158,9 +158,12 @@ func (w *worker) stopListening() {
 		}
 	}
 	w.mu.Unlock()
-	for _, number := range listening {
-		w.cancel(number, "the server is shutting down")
-	}
+	// In a goroutine, because a child that does not read must not delay the drain.
+	go func() {
+		for _, number := range listening {
+			w.cancel(number, "the server is shutting down")
+		}
+	}()
 }
 
 // checkIdle stops an idle child, or resets its timer.

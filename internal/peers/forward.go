@@ -71,6 +71,10 @@ func (p *Peers) RoundTrip(r *http.Request) (*http.Response, error) { return p.tr
 // Forward has another replica serve a request of a client: out is what [Peers.Request] has returned for it, with the body.
 // The id, for errors, is that of the JSON-RPC message.
 func (p *Peers) Forward(w http.ResponseWriter, r, out *http.Request, to netip.AddrPort, id func() json.RawMessage) {
+	if r.Method == http.MethodGet && p.streams.Err() != nil {
+		p.refuse(w, r, id, p.streams.Err())
+		return
+	}
 	// The context of r ends when its handler returns, which may be before the end of a stream.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	f := &forwarded{peers: p, cancel: cancel, unlink: context.AfterFunc(r.Context(), cancel), leave: p.enter(r.WithContext(ctx), to, cancel)}
@@ -144,10 +148,12 @@ func (f *forwarded) Stop() {
 	f.end()
 }
 
-// enter counts a request, and cancels it when the program closes. The returned function ends both.
+// enter counts a request, and cancels it when the program closes; a stream ends before. The returned function ends both.
 func (p *Peers) enter(r *http.Request, to netip.AddrPort, cancel context.CancelFunc) (leave func()) {
 	if r.Method == http.MethodGet {
 		stop := context.AfterFunc(p.streams, func() {
+			// The other replica may get the request for the stream after the one to end it.
+			time.AfterFunc(streamGrace, cancel)
 			if p.program.EndStream(r, to) != nil {
 				cancel()
 			}
@@ -245,9 +251,13 @@ const (
 // was connected to the other replica.
 func (p *Peers) copy(w http.ResponseWriter, resp *http.Response, bufferBytes int) error {
 	conn := http.NewResponseController(w)
-	if p.program.WriteTimeout > 0 {
-		defer func() { _ = conn.SetWriteDeadline(time.Time{}) }() // the connection may serve further requests
+	setDeadline := func() {
+		if p.program.WriteTimeout > 0 {
+			_ = conn.SetWriteDeadline(time.Now().Add(p.program.WriteTimeout))
+		}
 	}
+	setDeadline()
+	defer setDeadline() // for what the server still has of the response
 	if resp.ContentLength < 0 {
 		_ = conn.Flush() // a client waits for the headers of a stream
 	}
@@ -255,9 +265,7 @@ func (p *Peers) copy(w http.ResponseWriter, resp *http.Response, bufferBytes int
 	for {
 		n, err := resp.Body.Read(buffer)
 		if n > 0 {
-			if p.program.WriteTimeout > 0 {
-				_ = conn.SetWriteDeadline(time.Now().Add(p.program.WriteTimeout))
-			}
+			setDeadline()
 			if _, err := w.Write(buffer[:n]); err != nil {
 				return err
 			}

@@ -56,6 +56,9 @@ const (
 	userTimeout = 20 * time.Second
 	// keepAlive is how long the peer listener keeps idle connections.
 	keepAlive = 2 * time.Minute
+	// streamGrace is the time for another replica to end a stream. It is shorter than the time that servers have to send
+	// responses when they shut down: they would cut the stream, and the client would take that for an error.
+	streamGrace = 750 * time.Millisecond
 	// idleTimeout is how long this replica keeps idle connections: shorter than the other end, which would otherwise
 	// close one at the moment of a request.
 	idleTimeout = keepAlive / 4
@@ -218,14 +221,15 @@ func (p *Peers) Quiet() bool {
 	return p.calls == 0
 }
 
-// FinishStreams ends the forwarded streams. Clients open them again, on another replica.
+// FinishStreams ends the forwarded streams within streamGrace, and refuses further ones. Clients open them again, on another
+// replica.
 func (p *Peers) FinishStreams() {
 	if p != nil {
 		p.endStreams()
 	}
 }
 
-// Close ends all forwarded requests.
+// Close ends all forwarded requests; streams as FinishStreams does.
 func (p *Peers) Close() {
 	if p != nil {
 		p.endClosing()
