@@ -316,6 +316,24 @@ func TestLargeMessagesOfTheServerInASession(t *testing.T) {
 	q.Expect(q.metric("dropped_messages_total")).To(Equal(4.0))
 }
 
+// The longest ids need the most bytes if the server escapes each of their characters.
+func TestLargeResponsesFailRequestsWithLongIDs(t *testing.T) {
+	const characters = maxID - len(`""`)
+	id := `"` + strings.Repeat("<", characters) + `"`
+	for name, written := range map[string]string{"as the client": id, "escaped": `"` + strings.Repeat(`\u003c`, characters) + `"`} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = maxID })
+			out := q.begin(id, "")
+			_, over, err := newLineReader(strings.NewReader(`{"jsonrpc":"2.0","id":`+written+`,"result":{}}`+"\n"), maxID).next()
+			q.Expect(err).NotTo(HaveOccurred())
+
+			q.session.tooLarge(over)
+
+			q.Expect(out.messages()).To(HaveExactElements(ContainSubstring(reasonTooLarge)))
+		})
+	}
+}
+
 func TestResponsesThatCannotBeDeliveredCount(t *testing.T) {
 	q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = 10 })
 	for id, fail := range map[string]func(){
