@@ -279,6 +279,21 @@ func TestServerThatRejectsInitializeHasNoSession(t *testing.T) {
 	}
 }
 
+// Otherwise the session would keep its process and its place until the start timeout.
+func TestSessionEndsIfTheResponseToInitializeIsTooLarge(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = 10 })
+	out := newRecorded()
+	out.sessionID = q.session.id
+	q.Expect(q.session.add(&call{id: json.RawMessage("1"), key: "1", initialize: true, begun: time.Now(), stream: out.stream})).To(BeNil())
+
+	q.session.tooLarge(&oversize{bytes: 11, id: []byte("1")})
+
+	q.Expect(out.messages()).To(HaveExactElements(ContainSubstring("which exceeds the limit of 10")))
+	q.Expect(out.response.Header()).NotTo(HaveKey(headerSession))
+	q.Expect(q.session.ended()).To(HaveField("Reason", reasonTooLarge))
+	q.Expect(q.metric("dropped_messages_total", reasonNoStream)).To(BeZero())
+}
+
 func TestServerThatAcceptsInitializeHasASession(t *testing.T) {
 	q := newQuiet(t)
 	out := newRecorded()
