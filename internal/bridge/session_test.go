@@ -133,3 +133,19 @@ func TestSessionsAreDescribedForAdmission(t *testing.T) {
 	r.idle = 0
 	q.Expect(r).To(Equal(resident{address: honestAddress, used: true, pending: true}))
 }
+
+// Its place was free when its process exited, which may be before it is registered.
+func TestSessionsThatHaveEndedBeforeTheyAreRegisteredHaveNoPlace(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.MaxSessions = 1 })
+	q.session.end(ended(reasonServerExited, "the server is gone"))
+	q.Eventually(q.bridge.noSessions).Should(BeTrue())
+	q.bridge.sessions[q.session.id] = q.session
+	q.Expect(q.bridge.reserve(honestAddress)).To(BeNil())
+
+	replaced, f := q.bridge.reserve(honestAddress)
+	q.bridge.admission.total = 0 // before the test can fail, because Close waits for it
+	q.bridge.forget(q.session)
+
+	q.Expect(f).To(HaveField("Reason", reasonTooManySessions))
+	q.Expect(replaced).To(BeNil())
+}
