@@ -39,7 +39,6 @@ func (s *session) answer(e *envelope, line []byte) {
 		s.bridge.metrics.dropped.WithLabelValues(reasonNoStream).Inc()
 		return
 	}
-	s.touch()
 	if !c.initialize {
 		s.countUndelivered(c.stream.finish(line))
 		return

@@ -100,6 +100,30 @@ func TestIdleTimeOfASession(t *testing.T) {
 	}
 }
 
+// A request in flight is use until its end.
+func TestIdleTimeOfASessionBeginsWithTheEndOfARequest(t *testing.T) {
+	for name, end := range map[string]func(*session, *call){
+		"it has a response":         func(s *session, _ *call) { s.fromServer([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`)) },
+		"its response is too large": func(s *session, _ *call) { s.tooLarge(&oversize{id: []byte("1")}) },
+		"its client has left":       func(s *session, c *call) { s.leave(c) },
+		"its stream broke":          func(s *session, c *call) { s.abandon(c.stream) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t, func(o *Options) { o.IdleTimeout = time.Hour })
+			q.session.initialized = true
+			q.begin("1", "")
+			q.session.lastUse.Store(time.Now().Add(-2 * time.Hour).UnixNano())
+
+			end(q.session, q.session.order[0])
+			q.session.checkIdle()
+
+			q.Expect(q.session.ended()).To(BeNil())
+			q.Expect(q.session.resident().pending).To(BeFalse())
+			q.Expect(q.session.resident().idle).To(BeNumerically("<", time.Hour))
+		})
+	}
+}
+
 func TestIdleTimeoutIsOnlyShortened(t *testing.T) {
 	q := newQuiet(t, func(o *Options) { o.IdleTimeout = time.Hour })
 	q.session.shortenIdleTimeout(2 * time.Hour)
