@@ -266,6 +266,9 @@ func initialized(e envelope) (*generations, *HandshakeError) {
 	return &generations{sessions: true}, nil
 }
 
+			if e.kind() != response {
+				continue // the server numbers its requests itself
+			}
 // discovered returns what a response to server/discover lists.
 func (r *reply) discovered() *generations {
 	var said struct {

@@ -69,6 +69,11 @@ func TestHandshakes(t *testing.T) {
 		},
 		"a server with sessions alone": {
 			discover,
+		"requests of the server with the ids of the bridge": {
+			discover,
+			[]string{`{"id":2,"method":"ping"}`, `{"id":1,"method":"ping"}`, `{"id":1,"result":{"supportedVersions":["2026-07-28"]}}`},
+			[]string{discover}, &generations{false, []string{"2026-07-28"}}, "",
+		},
 			[]string{`{"id":1,"error":{"code":-32601}}`, `{"id":1,"error":{"code":-32601}}`, `{"id":2,"result":{}}`},
 			[]string{discover, initialize}, &generations{sessions: true}, "",
 		},
@@ -89,6 +94,11 @@ func TestHandshakes(t *testing.T) {
 		},
 		"initialize is rejected": {
 			initialize,
+		"initialize is rejected after a request of the server": {
+			initialize,
+			[]string{`{"id":2,"method":"roots/list"}`, `{"id":2,"error":{"code":-32601,"message":"no"}}`},
+			[]string{initialize}, nil, `it rejected initialize: {"code":-32601,"message":"no"}`,
+		},
 			[]string{`{"id":2,"error":{"code":-32601,"message":"no"}}`},
 			[]string{initialize}, nil, `it rejected initialize: {"code":-32601,"message":"no"}`,
 		},
@@ -99,7 +109,7 @@ func TestHandshakes(t *testing.T) {
 			result := h.begin(t.Context(), c.first)
 			q.Eventually(q.toWorker).Should(Receive(Equal(c.asked[0])))
 			for _, line := range c.said {
-				lines <- says(q, line)
+				q.Eventually(lines).Should(BeSent(says(q, line)))
 			}
 			var got handshakeResult
 			q.Eventually(result).Should(Receive(&got))
