@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 )
 
 // bridgeMarker is the first argument that makes the test binary run as the bridge.
@@ -133,6 +136,27 @@ func status(url string) int {
 	return resp.StatusCode
 }
 
+// controllers/mcpserver sets these for grace periods of pods.
+func TestDrainsOfMCPServersAreValid(t *testing.T) {
+	for name, args := range map[string][]string{
+		"of a second":       {"--drain-timeout", "750ms", "--stop-grace", "187.5ms"},
+		"of some seconds":   {"--drain-timeout", "7s", "--stop-grace", "1.75s"},
+		"of ten seconds":    {"--drain-timeout", "8s"},
+		"of thirty seconds": {"--drain-timeout", "28s"},
+		"of an hour":        {"--drain-timeout", "59m28s"},
+	} {
+		for _, records := range []string{"", "Full"} {
+			g := NewWithT(t)
+			cfg, err := parse(append(args, "--audit", records, "--", "true"), io.Discard)
+			g.Expect(err).NotTo(HaveOccurred())
+			cfg.options.DrainTimeout = cfg.protection.telemetry.drainTimeout(cfg.options.DrainTimeout)
+			b, err := bridge.New(cfg.options)
+			g.Expect(err).NotTo(HaveOccurred(), name)
+			b.Close()
+		}
+	}
+}
+
 func TestInvalidCommandsAreReported(t *testing.T) {
 	notExecutable := filepath.Join(t.TempDir(), "server")
 	if err := os.WriteFile(notExecutable, []byte("x"), 0o644); err != nil {
@@ -156,6 +180,8 @@ func TestInvalidCommandsAreReported(t *testing.T) {
 		"no address for peers":  {[]string{"-session-keys", "/no/such/keys", "--", "true"}, exitFailed, "reading -peer-ip"},
 		"no session keys":       {[]string{"-session-keys", "/no/such/keys", "-server-id", "a", "-peer-ip", "127.0.0.1", "-peer-listen", "127.0.0.1:0", "--", "true"}, exitFailed, "/no/such/keys"},
 		"users of the system":   {[]string{"-first-session-user", "1000", "--", "true"}, exitFailed, "-first-session-user must be at least 10000"},
+		"no time to drain":      {[]string{"-stop-grace", "15s", "--", "true"}, exitFailed, "-drain-timeout leaves 25s to drain, which must be more than twice -stop-grace (15s)"},
+		"no time with records":  {[]string{"-drain-timeout", "5s", "-audit", "None", "--", "true"}, exitFailed, "-drain-timeout leaves 3.75s to drain"},
 		"bad address":           {[]string{"-listen", "no-such-host.invalid:x", "--", "true"}, exitFailed, "listening"},
 	}
 	for name, c := range cases {

@@ -124,7 +124,8 @@ func TestScannerFindsIDAndMethod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			for split := range len(c.message) {
+			// Long messages are split at a part of the positions: their parts are alike.
+			for split := 0; split < len(c.message); split += 1 + len(c.message)/500 {
 				var s scanner
 				s.feed([]byte(c.message[:split]))
 				s.feed([]byte(c.message[split:]))

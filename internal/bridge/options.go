@@ -57,7 +57,7 @@ type Options struct {
 	// closed, and again after SIGTERM; then its process group is killed.
 	StopGrace time.Duration
 	// DrainTimeout is the maximum duration of Drain, including the stop of the
-	// children.
+	// children: it must be more than twice StopGrace.
 	DrainTimeout time.Duration
 	// DrainIdleTimeout replaces a longer IdleTimeout while draining.
 	DrainIdleTimeout time.Duration
@@ -147,6 +147,10 @@ func (o *Options) complete() error {
 	)
 	// A tenth of the sessions is left for other addresses.
 	errs = append(errs, limit("MaxSessionsPerAddress", &o.MaxSessionsPerAddress, o.MaxSessions-o.MaxSessions/10))
+	if o.DrainTimeout > 0 && o.StopGrace >= o.DrainTimeout/2 {
+		errs = append(errs, fmt.Errorf("-drain-timeout leaves %s to drain, which must be more than twice -stop-grace (%s): "+
+			"use a longer -drain-timeout or a shorter -stop-grace", o.DrainTimeout, o.StopGrace))
+	}
 	if !validUsers(o.FirstSessionUser, o.MaxSessions) {
 		errs = append(errs, fmt.Errorf("-first-session-user must be at least 10000, and the users up to %d more must be below 2^31, and not be from 60000 to 65535: "+
 			"use a value such as 100000", o.MaxSessions+1))

@@ -44,9 +44,10 @@ func TestLimitsOfOptions(t *testing.T) {
 			g.Expect(o.complete()).To(Succeed())
 			g.Expect(field.Int()).To(And(BeNumerically(">", 0), Equal(reflect.ValueOf(d).FieldByName(name).Int())))
 
-			field.SetInt(1)
+			const given = int64(6 * time.Second) // as a number, it is valid for the others, too
+			field.SetInt(given)
 			g.Expect(o.complete()).To(Succeed())
-			g.Expect(field.Int()).To(Equal(int64(1)), "a limit that is given stays")
+			g.Expect(field.Int()).To(Equal(given), "a limit that is given stays")
 
 			field.SetInt(-1)
 			g.Expect(o.complete()).To(MatchError(name + " must not be negative"))
@@ -69,6 +70,10 @@ func TestInvalidOptions(t *testing.T) {
 		"a path with a space":         {func(o *Options) { o.Path = "/a b" }, "must not contain"},
 		"a path with a query":         {func(o *Options) { o.Path = "/a?b" }, "must not contain"},
 		"a path with a fragment":      {func(o *Options) { o.Path = "/a#b" }, "must not contain"},
+		"a drain of twice the grace":  {func(o *Options) { o.StopGrace = 12500 * time.Millisecond }, "-drain-timeout leaves 25s to drain, which must be more than twice -stop-grace (12.5s)"},
+		"a drain of more than it":     {func(o *Options) { o.StopGrace = 12499 * time.Millisecond }, ""},
+		"a drain of less than it":     {func(o *Options) { o.DrainTimeout = 3 * time.Second }, "use a longer -drain-timeout or a shorter -stop-grace"},
+		"a grace without an end":      {func(o *Options) { o.StopGrace = 1<<63 - 1 }, "-stop-grace"},
 		"a user of the system":        {func(o *Options) { o.FirstSessionUser = 5 }, "the users up to 101 more must be below 2^31"},
 		"replicas without keys":       {func(o *Options) { o.Peers = &peers.Options{} }, "set -session-keys"},
 		"replicas whose keys are gone": {func(o *Options) {

@@ -94,7 +94,23 @@ func safeInteger(number string) (float64, bool) {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(number, 64)
-	return f, err == nil && f == math.Trunc(f) && math.Abs(f) <= 1<<53-1
+	return f, err == nil && isInteger(number) && math.Abs(f) <= 1<<53-1
+}
+
+// isInteger reports whether a JSON number is an integer before it is rounded.
+func isInteger(number string) bool {
+	mantissa, power, scaled := strings.Cut(strings.ToLower(number), "e")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits := strings.TrimRight(whole+fraction, "0")
+	exponent := 0
+	if scaled {
+		var err error
+		if exponent, err = strconv.Atoi(power); err != nil {
+			return false
+		}
+	}
+	// The last digit that is not 0 must not be behind the point.
+	return strings.Trim(digits, "-0") == "" || exponent >= len(digits)-len(whole)
 }
 
 var (

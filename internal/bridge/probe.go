@@ -62,23 +62,27 @@ type generations struct {
 // the spec versions of the server. The error is a CommandError or a
 // HandshakeError if the command causes it.
 func (b *Bridge) Check(ctx context.Context) error {
+	if !acquire(ctx, b.probing) {
+		return ctx.Err()
+	}
+	defer func() { <-b.probing }()
 	_, err := b.detect(ctx)
 	return err
 }
 
-// detect finds out what the server speaks, and caches the result.
+// detect finds out what the server speaks, and caches the result. A failure delays the next start of a process without a
+// session. The caller holds probing.
 func (b *Bridge) detect(ctx context.Context) (*generations, error) {
-	select {
-	case b.probing <- struct{}{}:
-		defer func() { <-b.probing }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 	if known := b.speaks.Load(); known != nil {
 		return known, nil
 	}
 	found, err := b.probe(ctx)
 	if err != nil {
+		if ctx.Err() == nil {
+			b.shared.mu.Lock()
+			defer b.shared.mu.Unlock()
+			b.shared.delay()
+		}
 		return nil, err
 	}
 	b.speaks.Store(found)
@@ -137,11 +141,10 @@ func (b *Bridge) checkGeneration(r *http.Request, in *incoming) *failure {
 // checkServerStateless rejects a stateless request to a server that requires
 // sessions, with errors that make clients fall back to initialize.
 func (b *Bridge) checkServerStateless(ctx context.Context, e *envelope) *failure {
-	found, err := b.detect(ctx)
+	found, f := b.detectForRequest(ctx)
 	switch {
-	case err != nil:
-		b.opts.Log.Error(err, "Failed to detect the spec versions of the server")
-		return refused(reasonStartFailed, "the MCP server process does not respond", 5)
+	case f != nil:
+		return f
 	case len(found.stateless) > 0:
 		return nil
 	case e.Method == methodDiscover:
@@ -151,6 +154,38 @@ func (b *Bridge) checkServerStateless(ctx context.Context, e *envelope) *failure
 		f.Data = map[string]any{"supported": sessionVersions, "requested": text(e.Params.Meta.ProtocolVersion)}
 		return f
 	}
+}
+
+// detectForRequest is detect for a request of a client. Requests that waited for an attempt share its failure.
+func (b *Bridge) detectForRequest(ctx context.Context) (*generations, *failure) {
+	clientLeft := ended(reasonClientLeft, "the client disconnected")
+	if !acquire(ctx, b.probing) {
+		return nil, clientLeft
+	}
+	defer func() { <-b.probing }()
+	if b.speaks.Load() == nil && b.startDelay() > 0 {
+		return nil, b.notResponding()
+	}
+	found, err := b.detect(ctx)
+	switch {
+	case err == nil:
+		return found, nil
+	case ctx.Err() != nil:
+		return nil, clientLeft
+	}
+	b.opts.Log.Error(err, "Failed to detect the spec versions of the server")
+	return nil, b.notResponding()
+}
+
+func (b *Bridge) notResponding() *failure {
+	return refused(reasonStartFailed, "the MCP server process does not respond", max(5, int(b.startDelay()/time.Second)+1))
+}
+
+// startDelay is the time until a process without a session may be started.
+func (b *Bridge) startDelay() time.Duration {
+	b.shared.mu.Lock()
+	defer b.shared.mu.Unlock()
+	return time.Until(b.shared.nextStart)
 }
 
 // probeWith makes a handshake with a new child, starting with the given message.
@@ -230,6 +265,9 @@ func (h *handshake) run(ctx context.Context, first string) (*generations, *Hands
 		case e, ok := <-h.lines:
 			if !ok {
 				return nil, &HandshakeError{Problem: h.end()}
+			}
+			if e.kind() != response {
+				continue // the server numbers its requests itself
 			}
 			switch string(e.ID) {
 			case initializeID:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +69,11 @@ func TestHandshakes(t *testing.T) {
 			[]string{`{"method":"notifications/x"}`, `{"id":"1","result":{}}`, `{"id":7,"result":{}}`, `{"id":1,"result":{"supportedVersions":["2026-07-28"]}}`},
 			[]string{discover}, &generations{false, []string{"2026-07-28"}}, "",
 		},
+		"requests of the server with the ids of the bridge": {
+			discover,
+			[]string{`{"id":2,"method":"ping"}`, `{"id":1,"method":"ping"}`, `{"id":1,"result":{"supportedVersions":["2026-07-28"]}}`},
+			[]string{discover}, &generations{false, []string{"2026-07-28"}}, "",
+		},
 		"a server with sessions alone": {
 			discover,
 			[]string{`{"id":1,"error":{"code":-32601}}`, `{"id":1,"error":{"code":-32601}}`, `{"id":2,"result":{}}`},
@@ -87,6 +94,11 @@ func TestHandshakes(t *testing.T) {
 			[]string{`{"id":2,"result":{}}`},
 			[]string{initialize}, &generations{sessions: true}, "",
 		},
+		"initialize is rejected after a request of the server": {
+			initialize,
+			[]string{`{"id":2,"method":"roots/list"}`, `{"id":2,"error":{"code":-32601,"message":"no"}}`},
+			[]string{initialize}, nil, `it rejected initialize: {"code":-32601,"message":"no"}`,
+		},
 		"initialize is rejected": {
 			initialize,
 			[]string{`{"id":2,"error":{"code":-32601,"message":"no"}}`},
@@ -99,7 +111,7 @@ func TestHandshakes(t *testing.T) {
 			result := h.begin(t.Context(), c.first)
 			q.Eventually(q.toWorker).Should(Receive(Equal(c.asked[0])))
 			for _, line := range c.said {
-				lines <- says(q, line)
+				q.Eventually(lines).Should(BeSent(says(q, line)))
 			}
 			var got handshakeResult
 			q.Eventually(result).Should(Receive(&got))
@@ -200,6 +212,90 @@ func TestChecksWaitForEachOther(t *testing.T) {
 	<-q.bridge.probing
 	q.bridge.speaks.Store(&generations{sessions: true})
 	q.Expect(q.bridge.Check(t.Context())).To(Succeed(), "what is known is not asked again")
+}
+
+// stateless checks the server for a request without a session.
+func (w *testBridge) stateless(ctx context.Context) <-chan *failure {
+	e, err := parse([]byte(statelessCall))
+	w.Expect(err).NotTo(HaveOccurred())
+	result := make(chan *failure, 1)
+	go func() { result <- w.bridge.checkServerStateless(ctx, &e) }()
+	return result
+}
+
+func TestClientsThatLeaveDuringTheDetectionAreNoFailedStarts(t *testing.T) {
+	w := newTestBridge(t, []string{"sleep", "3600"}, func(o *Options) { o.StopGrace = 50 * time.Millisecond })
+	ctx, leave := context.WithCancel(t.Context())
+	detects := w.stateless(ctx)
+	w.Eventually(func() float64 { return w.metric("children") }).Should(Equal(1.0))
+	waits := w.stateless(ctx)
+
+	leave()
+
+	for _, result := range []<-chan *failure{detects, waits} {
+		w.Eventually(result).Should(Receive(HaveField("Reason", reasonClientLeft)))
+	}
+	w.Expect(w.logs.String()).NotTo(ContainSubstring("Failed to detect"))
+	w.Expect(w.bridge.shared.nextStart).To(BeZero(), "the next request starts the server at once")
+}
+
+// A server that fails must not be started for each request.
+func TestRequestsShareAFailedDetection(t *testing.T) {
+	w := newTestBridge(t, []string{"false"})
+	s := w.bridge.shared
+	s.quickExits = 8 // so that the delay is long enough for a busy machine
+	w.bridge.probing <- struct{}{}
+	replies := make(chan httpReply, 3)
+	for range cap(replies) {
+		go func() { replies <- w.post(statelessCall, statelessHeaders...) }()
+	}
+	w.Eventually(func() float64 { return w.metric("requests_in_flight") }).Should(Equal(3.0))
+
+	<-w.bridge.probing
+
+	for range cap(replies) {
+		var reply httpReply
+		w.Eventually(replies).Should(Receive(&reply))
+		w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
+		w.Expect(reply.Body).To(ContainSubstring("the MCP server process does not respond"))
+		seconds, err := strconv.Atoi(reply.Header.Get("Retry-After"))
+		w.Expect(err).NotTo(HaveOccurred())
+		w.Expect(seconds).To(BeNumerically("~", 30, 5))
+	}
+	w.Expect(w.metric("child_starts_total")).To(Equal(2.0), "server/discover, and initialize alone")
+	w.Expect(strings.Count(w.logs.String(), "Failed to detect")).To(Equal(1))
+
+	t.Log("the next attempt follows the delay")
+	s.nextStart = time.Now()
+	w.Eventually(w.stateless(t.Context())).Should(Receive(HaveField("Reason", reasonStartFailed)))
+	w.Expect(w.metric("child_starts_total")).To(Equal(4.0))
+}
+
+func TestDelayAfterAFailedDetection(t *testing.T) {
+	w := newTestBridge(t, tinyServer())
+	s := w.bridge.shared
+	s.nextStart = time.Now().Add(time.Hour)
+	var f *failure
+	w.Eventually(w.stateless(t.Context())).Should(Receive(&f))
+	w.Expect(f).To(And(MatchError("the MCP server process does not respond"), HaveField("Reason", reasonStartFailed)))
+	retry := time.Now().Add(time.Duration(f.RetryAfter) * time.Second)
+	w.Expect(retry).To(And(BeTemporally(">=", s.nextStart), BeTemporally("~", s.nextStart, testTimeout)))
+	w.Expect(w.metric("child_starts_total")).To(BeZero())
+
+	t.Log("the check at the start reports what is wrong, and is not delayed")
+	w.Expect(w.bridge.Check(t.Context())).To(Succeed())
+	w.Expect(w.metric("child_starts_total")).To(Equal(1.0))
+
+	t.Log("what is known needs no start")
+	w.Eventually(w.stateless(t.Context())).Should(Receive(MatchError("this server requires a session: send initialize")))
+}
+
+func TestFailedCheckDelaysRequests(t *testing.T) {
+	w := newTestBridge(t, []string{"false"})
+	w.bridge.shared.quickExits = 8
+	w.Expect(w.bridge.Check(t.Context())).NotTo(Succeed())
+	w.Eventually(w.stateless(t.Context())).Should(Receive(HaveField("Reason", reasonStartFailed)))
+	w.Expect(w.metric("child_starts_total")).To(Equal(2.0), "those of the check")
 }
 
 // A server that cannot be started takes no place of a session.

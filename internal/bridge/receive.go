@@ -66,7 +66,8 @@ func (b *Bridge) receive(w http.ResponseWriter, r *http.Request, take takePlace)
 		f = in.parse(read.Bytes())
 	}
 	if f == nil {
-		f = in.continueTrace(callrecord.Trace(r.Context()))
+		parent, state := callrecord.Trace(r.Context())
+		f = in.continueTrace(parent, state, b.opts.MaxMessageBytes)
 	}
 	if f != nil {
 		in.release()
@@ -126,12 +127,17 @@ func (in *incoming) parse(body []byte) *failure {
 }
 
 // continueTrace makes the spans of the server children of the span of the request, which is empty if there is none. Messages
-// without params have no place for it.
-func (in *incoming) continueTrace(parent, state string) *failure {
+// without params have no place for it. One that would exceed the limit stays as it is: the replica that has its session
+// would refuse it.
+func (in *incoming) continueTrace(parent, state string, limit int) *failure {
 	if parent == "" || in.Method == "" {
 		return nil
 	}
-	return in.parse(traced(in.message, parent, state))
+	message := traced(in.message, parent, state)
+	if len(message) > limit {
+		return nil
+	}
+	return in.parse(message)
 }
 
 // maxID is the maximum length of an id or a progress token.

@@ -83,7 +83,8 @@ func (b *Bridge) reserve(address string) (*session, *failure) {
 		}
 	}
 	for _, s := range b.sessions {
-		if !s.evicted {
+		// The place of one that ended before it was registered may be free already.
+		if !s.evicted && s.ended() == nil {
 			sessions = append(sessions, s)
 			residents = append(residents, s.resident())
 		}

@@ -132,12 +132,16 @@ func (w *worker) fromServer(line []byte) {
 	case notification:
 		w.notify(&e)
 	default:
-		// Without a session no client can be asked, and the spec has no such
-		// requests.
 		w.dropped(reasonStateless)
-		answer := badRequest(codeMethodNotFound, "requests to the client require a session").Body(e.ID)
-		go func() { _ = w.child.send(answer) }()
+		w.refuse(e.ID)
 	}
+}
+
+// refuse responds to a request of the server. Without a session no client can be asked, and the spec has no such
+// requests.
+func (w *worker) refuse(id json.RawMessage) {
+	answer := badRequest(codeMethodNotFound, "requests to the client require a session").Body(id)
+	go func() { _ = w.child.send(answer) }()
 }
 
 func (w *worker) answer(e *envelope) {
@@ -231,11 +235,14 @@ func (w *worker) dropped(reason string) {
 
 func (w *worker) tooLarge(o *oversize) {
 	w.shared.bridge.tooLarge(w.log, o)
-	if o.id == nil || o.method != "" {
-		return
-	}
-	if c := w.take(idKey(o.id)); c != nil {
-		c.fail(w.shared.bridge.largeFailure(o))
+	switch {
+	case o.id == nil:
+	case o.method != "":
+		w.refuse(o.id)
+	default:
+		if c := w.take(idKey(o.id)); c != nil {
+			c.fail(w.shared.bridge.largeFailure(o))
+		}
 	}
 }
 

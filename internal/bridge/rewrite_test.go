@@ -133,6 +133,8 @@ func TestServersCannotAskClientsWithoutASession(t *testing.T) {
 	c, _ := q.call(`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`)
 	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":"s","method":"sampling/createMessage","params":{"requestId":1}}`))
 	q.Eventually(q.toWorker).Should(Receive(MatchJSON(`{"jsonrpc":"2.0","id":"s","error":{"code":-32601,"message":"requests to the client require a session"}}`)))
+	q.worker.tooLarge(&oversize{bytes: 1, id: []byte(`"large"`), method: "sampling/createMessage"})
+	q.Eventually(q.toWorker).Should(Receive(MatchJSON(`{"jsonrpc":"2.0","id":"large","error":{"code":-32601,"message":"requests to the client require a session"}}`)))
 	q.worker.fromServer([]byte("Welcome!"))
 	q.Expect(received(c)).To(BeEmpty())
 	q.Expect(q.metric("dropped_messages_total", reasonStateless)).To(Equal(1.0))

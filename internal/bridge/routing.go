@@ -39,7 +39,6 @@ func (s *session) answer(e *envelope, line []byte) {
 		s.bridge.metrics.dropped.WithLabelValues(reasonNoStream).Inc()
 		return
 	}
-	s.touch()
 	if !c.initialize {
 		s.countUndelivered(c.stream.finish(line))
 		return
@@ -252,7 +251,16 @@ func (s *session) tooLarge(o *oversize) {
 		go func() { _ = s.child.send(f.Body(o.id)) }()
 	default:
 		if c, ok := s.take(idKey(o.id)); ok {
-			s.countUndelivered(c.stream.finish(f.Body(c.id)))
+			s.fail(c, f)
 		}
 	}
+}
+
+// fail responds to a request with an error, and ends the session if it cannot start without the response.
+func (s *session) fail(c *call, why *failure) {
+	if c.initialize {
+		c.stream.dropSession()
+		defer s.end(why)
+	}
+	s.countUndelivered(c.stream.finish(why.Body(c.id)))
 }

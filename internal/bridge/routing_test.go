@@ -279,6 +279,21 @@ func TestServerThatRejectsInitializeHasNoSession(t *testing.T) {
 	}
 }
 
+// Otherwise the session would keep its process and its place until the start timeout.
+func TestSessionEndsIfTheResponseToInitializeIsTooLarge(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = 10 })
+	out := newRecorded()
+	out.sessionID = q.session.id
+	q.Expect(q.session.add(&call{id: json.RawMessage("1"), key: "1", initialize: true, begun: time.Now(), stream: out.stream})).To(BeNil())
+
+	q.session.tooLarge(&oversize{bytes: 11, id: []byte("1")})
+
+	q.Expect(out.messages()).To(HaveExactElements(ContainSubstring("which exceeds the limit of 10")))
+	q.Expect(out.response.Header()).NotTo(HaveKey(headerSession))
+	q.Expect(q.session.ended()).To(HaveField("Reason", reasonTooLarge))
+	q.Expect(q.metric("dropped_messages_total", reasonNoStream)).To(BeZero())
+}
+
 func TestServerThatAcceptsInitializeHasASession(t *testing.T) {
 	q := newQuiet(t)
 	out := newRecorded()
@@ -314,6 +329,24 @@ func TestLargeMessagesOfTheServerInASession(t *testing.T) {
 	q.Expect(q.metric("requests_in_flight")).To(BeZero())
 	q.Expect(q.metric("dropped_messages_total", reasonTooLarge)).To(Equal(4.0))
 	q.Expect(q.metric("dropped_messages_total")).To(Equal(4.0))
+}
+
+// The longest ids need the most bytes if the server escapes each of their characters.
+func TestLargeResponsesFailRequestsWithLongIDs(t *testing.T) {
+	const characters = maxID - len(`""`)
+	id := `"` + strings.Repeat("<", characters) + `"`
+	for name, written := range map[string]string{"as the client": id, "escaped": `"` + strings.Repeat(`\u003c`, characters) + `"`} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = maxID })
+			out := q.begin(id, "")
+			_, over, err := newLineReader(strings.NewReader(`{"jsonrpc":"2.0","id":`+written+`,"result":{}}`+"\n"), maxID).next()
+			q.Expect(err).NotTo(HaveOccurred())
+
+			q.session.tooLarge(over)
+
+			q.Expect(out.messages()).To(HaveExactElements(ContainSubstring(reasonTooLarge)))
+		})
+	}
 }
 
 func TestResponsesThatCannotBeDeliveredCount(t *testing.T) {

@@ -163,6 +163,8 @@ func (s *session) leave(c *call) {
 }
 
 func (s *session) drop(c *call) {
+	// A request in flight is use until its end, also if it has no response.
+	s.touch()
 	delete(s.calls, c.key)
 	for i, other := range s.order {
 		if other == c {

@@ -100,6 +100,30 @@ func TestIdleTimeOfASession(t *testing.T) {
 	}
 }
 
+// A request in flight is use until its end.
+func TestIdleTimeOfASessionBeginsWithTheEndOfARequest(t *testing.T) {
+	for name, end := range map[string]func(*session, *call){
+		"it has a response":         func(s *session, _ *call) { s.fromServer([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`)) },
+		"its response is too large": func(s *session, _ *call) { s.tooLarge(&oversize{id: []byte("1")}) },
+		"its client has left":       func(s *session, c *call) { s.leave(c) },
+		"its stream broke":          func(s *session, c *call) { s.abandon(c.stream) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t, func(o *Options) { o.IdleTimeout = time.Hour })
+			q.session.initialized = true
+			q.begin("1", "")
+			q.session.lastUse.Store(time.Now().Add(-2 * time.Hour).UnixNano())
+
+			end(q.session, q.session.order[0])
+			q.session.checkIdle()
+
+			q.Expect(q.session.ended()).To(BeNil())
+			q.Expect(q.session.resident().pending).To(BeFalse())
+			q.Expect(q.session.resident().idle).To(BeNumerically("<", time.Hour))
+		})
+	}
+}
+
 func TestIdleTimeoutIsOnlyShortened(t *testing.T) {
 	q := newQuiet(t, func(o *Options) { o.IdleTimeout = time.Hour })
 	q.session.shortenIdleTimeout(2 * time.Hour)
@@ -132,4 +156,20 @@ func TestSessionsAreDescribedForAdmission(t *testing.T) {
 	r = q.session.resident()
 	r.idle = 0
 	q.Expect(r).To(Equal(resident{address: honestAddress, used: true, pending: true}))
+}
+
+// Its place was free when its process exited, which may be before it is registered.
+func TestSessionsThatHaveEndedBeforeTheyAreRegisteredHaveNoPlace(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.MaxSessions = 1 })
+	q.session.end(ended(reasonServerExited, "the server is gone"))
+	q.Eventually(q.bridge.noSessions).Should(BeTrue())
+	q.bridge.sessions[q.session.id] = q.session
+	q.Expect(q.bridge.reserve(honestAddress)).To(BeNil())
+
+	replaced, f := q.bridge.reserve(honestAddress)
+	q.bridge.admission.total = 0 // before the test can fail, because Close waits for it
+	q.bridge.forget(q.session)
+
+	q.Expect(f).To(HaveField("Reason", reasonTooManySessions))
+	q.Expect(replaced).To(BeNil())
 }

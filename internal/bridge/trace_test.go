@@ -2,11 +2,14 @@ package bridge
 
 import (
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
 	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
+	"github.com/fixpoint-dev/fixpoint/internal/peers/peerstest"
 )
 
 const (
@@ -40,12 +43,16 @@ func TestSpanOfTheRequestIsInMeta(t *testing.T) {
 			var in incoming
 			g.Expect(in.parse([]byte(c.message))).To(BeNil())
 
-			g.Expect(in.continueTrace(requestSpan, c.state)).To(BeNil())
+			g.Expect(in.continueTrace(requestSpan, c.state, len(c.want))).To(BeNil())
 
 			g.Expect(string(in.message)).To(Equal(c.want))
 			if len(in.Params.raw) > 0 {
 				g.Expect(c.want).To(ContainSubstring(string(in.Params.raw)), "the envelope is that of the new message")
 			}
+
+			g.Expect(in.parse([]byte(c.message))).To(BeNil())
+			g.Expect(in.continueTrace(requestSpan, c.state, len(c.want)-1)).To(BeNil())
+			g.Expect(string(in.message)).To(Equal(c.message), "a message that would exceed the limit stays as it is")
 		})
 	}
 }
@@ -55,17 +62,22 @@ func repeats() []string {
 	return []string{"sed", "-u", "-n", `s/^\(.*\)$/{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"},"got":\1}}/p`}
 }
 
-func TestServerGetsTheSpanOfTheRequest(t *testing.T) {
-	span := ""
-	w := newTestBridge(t, repeats(), func(o *Options) {
+// spanning gives the requests of clients a span; they have none while it is empty.
+func spanning(span *string) func(*Options) {
+	return func(o *Options) {
 		o.Protect = func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				record := callrecord.New(func([]byte) {})
-				record.SetTrace(func() (string, string) { return span, "" })
+				record.SetTrace(func() (string, string) { return *span, "" })
 				next.ServeHTTP(w, r.WithContext(callrecord.With(r.Context(), record)))
 			})
 		}
-	})
+	}
+}
+
+func TestServerGetsTheSpanOfTheRequest(t *testing.T) {
+	span := ""
+	w := newTestBridge(t, repeats(), spanning(&span))
 	id := w.session()
 	const message = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":{"traceparent":"` + clientSpan + `"}}}`
 	w.Expect(w.post(message, headerSession, id).Body).To(ContainSubstring(message), "the record has no span")
@@ -73,4 +85,25 @@ func TestServerGetsTheSpanOfTheRequest(t *testing.T) {
 	got := w.post(message, headerSession, id).Body
 	w.Expect(got).To(ContainSubstring(requestSpan))
 	w.Expect(got).NotTo(ContainSubstring(clientSpan))
+}
+
+// Another replica limits the message with the span, and this one the message of the client.
+func TestMessagesWithinTheLimitAreAcceptedByAnyReplica(t *testing.T) {
+	const limit = 1024
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
+	span := requestSpan
+	limited := func(o *Options) { o.MaxMessageBytes = limit }
+	owner := newReplica(t, tinyServer(), keys, "a", limited, spanning(&span))
+	other := newReplica(t, tinyServer(), keys, "a", limited, spanning(&span))
+	id := owner.session()
+	for _, size := range []int{limit - 100, limit - 1, limit} {
+		message := `{"jsonrpc":"2.0","method":"m","params":{"pad":""},"id":7}`
+		message = strings.Replace(message, `""`, `"`+strings.Repeat("x", size-len(message))+`"`, 1)
+		for name, replica := range map[string]*served{"the owner": owner, "another": other} {
+			reply := replica.post(message, headerSession, id)
+			owner.Expect(reply.Status).To(Equal(http.StatusOK), "%d bytes at %s: %s", size, name, reply.Body)
+		}
+	}
+	reply := other.post(strings.Repeat(" ", limit+1-len(ping))+ping, headerSession, id)
+	owner.Expect(reply.Status).To(Equal(http.StatusRequestEntityTooLarge))
 }
