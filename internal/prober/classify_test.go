@@ -24,6 +24,7 @@ func TestNetworkErrorsAreClassifiedByTheirRemedy(t *testing.T) {
 		then Error
 	}{
 		"no such host":             {of("dial", &net.DNSError{Err: "no such host", IsNotFound: true}), Error{Kind: DNS}},
+		"no answer of DNS":         {of("dial", &net.DNSError{Err: "i/o timeout", IsTimeout: true, IsTemporary: true}), Error{Kind: DNS}},
 		"nothing listens":          {of("dial", os.NewSyscallError("connect", syscall.ECONNREFUSED)), Error{Kind: Refused}},
 		"no route":                 {of("dial", os.NewSyscallError("connect", syscall.EHOSTUNREACH)), Error{Kind: Unreachable}},
 		"no route while reading":   {of("read", os.NewSyscallError("read", syscall.EHOSTUNREACH)), Error{Kind: NotMCP}},

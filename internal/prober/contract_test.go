@@ -58,7 +58,10 @@ func TestContractNamesItems(t *testing.T) {
 	for _, item := range contract.Items {
 		g.Expect(item.Digest).To(MatchRegexp(`^[0-9a-f]{8}-[0-9a-f]{8}$`))
 	}
+	tool, prompt := contractFrom(t, map[int]string{toolList: toolNamed("a")}), contractFrom(t, map[int]string{promptList: toolNamed("a")})
+	g.Expect(prompt.Digest).NotTo(Equal(tool.Digest), "who approved a prompt did not approve a tool")
 	// The values are documented, and stored in objects: they must not change from release to release.
+	g.Expect(contract.Digest).To(Equal("ae52faa1d22404749cc289991b006888"))
 	g.Expect(contractFrom(t, nil).Digest).To(Equal("e3b0c44298fc1c149afbf4c8996fb924"))
 }
 
@@ -72,7 +75,7 @@ func TestContractDoesNotDependOnOrder(t *testing.T) {
 			}
 			contract := contractFrom(t, map[int]string{toolList: strings.Join(items, ",")})
 			g.Expect(contract.Omitted).To(Equal(max(0, n-MaxContractItems)))
-			g.Expect(contract.Items).To(HaveLen(min(n, MaxContractItems)))
+			g.Expect(contract.Items).To(HaveLen(min(n, 256)), "the schema of the status allows no more")
 			g.Expect(contract.Items[0].Name).To(Equal("tool-00000"))
 
 			last := items[n-1]
@@ -90,24 +93,40 @@ func TestContractDoesNotDependOnOrder(t *testing.T) {
 }
 
 func TestContractOfDuplicateNames(t *testing.T) {
+	for name, other := range map[string]string{
+		"another description": strings.Replace(toolNamed("a"), "Does", "Did", 1),
+		"another schema":      strings.Replace(toolNamed("a"), `{"type":"object"}`, `{}`, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			once := contractFrom(t, map[int]string{toolList: toolNamed("a")})
+			twice := contractFrom(t, map[int]string{toolList: toolNamed("a") + "," + toolNamed("a")})
+			both := contractFrom(t, map[int]string{toolList: toolNamed("a") + "," + other})
+			g.Expect(namesOf(twice)).To(Equal([]string{"tool/a", "tool/a"}))
+			g.Expect(once.Digest).NotTo(Equal(twice.Digest))
+			g.Expect(both.Digest).NotTo(Equal(twice.Digest))
+			g.Expect(contractFrom(t, map[int]string{toolList: other + "," + toolNamed("a")})).To(Equal(both))
+		})
+	}
+}
+
+func TestEqualItemsThatAreNotNamedDoNotCancelOut(t *testing.T) {
 	g := NewWithT(t)
-	other := strings.Replace(toolNamed("a"), "Does", "Did", 1)
-	once := contractFrom(t, map[int]string{toolList: toolNamed("a")})
-	twice := contractFrom(t, map[int]string{toolList: toolNamed("a") + "," + toolNamed("a")})
-	both := contractFrom(t, map[int]string{toolList: toolNamed("a") + "," + other})
-	g.Expect(namesOf(twice)).To(Equal([]string{"tool/a", "tool/a"}))
-	g.Expect(once.Digest).NotTo(Equal(twice.Digest))
-	g.Expect(both.Digest).NotTo(Equal(twice.Digest))
-	g.Expect(contractFrom(t, map[int]string{toolList: other + "," + toolNamed("a")})).To(Equal(both))
+	named := strings.Repeat(toolNamed("a")+",", MaxContractItems)
+	one := contractFrom(t, map[int]string{toolList: named + toolNamed("b") + "," + toolNamed("b")})
+	other := contractFrom(t, map[int]string{toolList: named + toolNamed("c") + "," + toolNamed("c")})
+	g.Expect(other.Omitted).To(Equal(2))
+	g.Expect(other.Digest).NotTo(Equal(one.Digest))
 }
 
 // Names are stored in objects and printed.
 func TestNamesOfItemsAreBounded(t *testing.T) {
-	long := strings.Repeat("é", maxItemName)
+	const longest = 128 // in the schema of the status
+	long := strings.Repeat("é", longest)
 	for name, test := range map[string]struct{ item, then string }{
 		"a name":             {`{"name":"Suche ☺"}`, "Suche ☺"},
-		"a long name":        {`{"name":"` + long + `"}`, long[:maxItemName]},
-		"an odd cut":         {`{"name":"x` + long + `"}`, "x" + long[:maxItemName-2]},
+		"a long name":        {`{"name":"` + long + `"}`, long[:longest]},
+		"an odd cut":         {`{"name":"x` + long + `"}`, "x" + long[:longest-2]},
 		"control sequences":  {`{"name":"a\u001b[31m\nb\u202e"}`, "a[31mb"},
 		"a replacement":      {`{"name":"a\ufffdb"}`, "a\ufffdb"},
 		"not UTF-8":          {"{\"name\":\"a\xff\xc3b\"}", "ab"},
@@ -223,6 +242,7 @@ func TestContractOfListsThatCannotBeRead(t *testing.T) {
 		"too many tools":        {results(emptyTools, none), nil, nil, errTooManyItems},
 		"not valid":             {results(constant(`{"tools":[{"a"}]}`), none), nil, errMalformed, nil},
 		"too many members":      {results(constant(`{"tools":[`+members(maxOpenMembers+1)+`]}`), none), nil, errTooManyMembers, nil},
+		"too many in all tools": {results(constant(`{"tools":[`+strings.Repeat(members(1000)+",", maxMembers/1000)+`{"a":1}]}`), none), nil, errTooManyMembers, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

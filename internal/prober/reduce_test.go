@@ -29,6 +29,8 @@ func escapedInFull(text string) string {
 func TestReducerKeepsMessagesWithoutItems(t *testing.T) {
 	const tool = `{"name":"a]","inputSchema":{"type":"object","properties":{"x":[1,"\"]"]}}}`
 	long := strings.Repeat("x", 2*maxString)
+	// A server refuses a cursor that was cut. Ten of them are longer than a handshake may be.
+	page := `{"result":{"tools":[1],"nextCursor":"` + strings.Repeat("x", 4<<10) + `"}}`
 	for name, test := range map[string]struct {
 		body   string
 		events bool
@@ -54,6 +56,7 @@ func TestReducerKeepsMessagesWithoutItems(t *testing.T) {
 		"an escape at the end":    {body: `["` + long[:maxString-1] + `\"abc\u1234"]`, then: `["` + long[:maxString-1] + `"]`},
 		"escapes before the end":  {body: `["` + strings.Repeat(`\\`, maxString) + `"]`, then: `["` + strings.Repeat(`\\`, maxString/2-longestCharacter/2) + `"]`},
 		"a character at the end":  {body: `["` + long[:maxString-1] + `€€"]`, then: `["` + long[:maxString-1] + `"]`},
+		"pages with cursors":      {body: strings.Repeat(page, 10), then: strings.Repeat(strings.Replace(page, "[1]", "[]", 1), 10), items: [4]int{10}},
 		"not JSON":                {body: "<p class=\"a\">What, again?</p>", then: "<p class=\"a\">What, again?</p>"},
 		"closed too often":        {body: `}]}{"result":{"tools":[1]}}`, then: `}]}{"result":{"tools":[]}}`, items: [4]int{1}},
 		"events": {
@@ -85,6 +88,7 @@ func TestReducerRejects(t *testing.T) {
 	}{
 		"many items":                              {body: `{"result":{"tools":[` + strings.Repeat("{},", maxItems+1), then: "the response is too large: a list has more than 10000 items"},
 		"many values":                             {body: `{"result":{"capabilities":[` + strings.Repeat("{},", handshakeValues+listValues), then: "the response is too large: too many JSON values outside of lists"},
+		"many values in an array":                 {body: `{"result":{"capabilities":[` + strings.Repeat("0,", handshakeValues+listValues), then: "the response is too large: too many JSON values outside of lists"},
 		"deep nesting":                            {body: strings.Repeat("[", maxDepth+1), then: "the response is too large: JSON is nested deeper than 64 levels"},
 		"deep nesting in an item":                 {body: `{"result":{"tools":[` + strings.Repeat(`{"a":`, maxDepth), then: "the response is too large: JSON is nested deeper than 64 levels"},
 		"many bytes":                              {body: strings.Repeat(" ", handshakeKept+listKept+1), then: "the response is too large"},

@@ -136,4 +136,10 @@ func TestListsThatCouldNotBeReadAreReportedUntilTheyAreReadAgain(t *testing.T) {
 	r.setScript(func(context.Context, job) answer { return answer{} })
 	r.advance(2*time.Minute, time.Second, 0)
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": errTooManyItems.Error()}))
+	r.setScript(func(context.Context, job) answer { return answer{listed: true, contractErr: errMalformed} })
+	r.advance(2*time.Minute, time.Second, 0)
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": errMalformed.Error()}))
+	r.setScript(fails(Refused))
+	r.advance(2*time.Minute, time.Second, 0)
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": (&Error{Kind: Refused}).Error()}), "the last probe says more than the lists before")
 }
