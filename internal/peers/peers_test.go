@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -119,6 +120,25 @@ func TestForwardedRequestsAreUseUntilTheyHaveEnded(t *testing.T) {
 	g.Expect(none.Quiet()).To(BeTrue())
 }
 
+// Their servers complete them, and the program waits for that.
+func TestForwardedCallsGoOnUntilTheProgramCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		p, err := New(&Options{KeyDirectory: peerstest.Keys(t, time.Now()), Server: "a", Address: netip.MustParseAddrPort("192.0.2.1:9292")}, Program{})
+		g.Expect(err).NotTo(HaveOccurred())
+		defer p.Close()
+		cancelled := make(chan struct{})
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", http.NoBody)
+		defer p.enter(r, netip.MustParseAddrPort("192.0.2.2:9292"), func() { close(cancelled) })()
+		p.FinishStreams()
+		synctest.Wait()
+		g.Expect(cancelled).NotTo(BeClosed())
+		p.Close()
+		synctest.Wait()
+		g.Expect(cancelled).To(BeClosed())
+	})
+}
+
 // forwarding serves the requests of clients as a replica that has another one serve them. EndStream succeeds, and is
 // reported.
 func forwarding(t *testing.T, keys string, to netip.AddrPort) (p *Peers, url string, ended <-chan struct{}) {
@@ -179,6 +199,25 @@ func TestStreamsEndAlsoIfTheOtherReplicaDoesNotEndThem(t *testing.T) {
 			g.Eventually(failed, 2*time.Minute).Should(Receive(BeNil()), "the response is complete")
 		})
 	}
+}
+
+// The client must not take half of an event stream for the whole.
+func TestForwardedResponseThatBreaksOffIsNotComplete(t *testing.T) {
+	g := NewWithT(t)
+	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
+	owner := newReplica(t, keys, "a", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: half")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	_, url, _ := forwarding(t, keys, owner.Self())
+	response, err := http.Post(url, "application/json", http.NoBody)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	g.Expect(string(body)).To(Equal("data: half"))
+	g.Expect(err).To(MatchError(io.ErrUnexpectedEOF))
 }
 
 // A client on a kept connection should open the stream at another replica.
@@ -280,6 +319,7 @@ func TestSealedIDs(t *testing.T) {
 		"longest":           {seal(own, long), long, false},
 		"changed":           {string(changed), "", true},
 		"truncated":         {valid[:len(valid)-4], "", true},
+		"ends in its nonce": {valid[:idEncoding.EncodedLen(2+len(KeyName)+5)], "", true},
 		"extended":          {valid + "AAAA", "", true},
 		"end of a line":     {valid[:8] + "\n" + valid[8:], "", true},
 		"oversized":         {strings.Repeat("A", maxSealedID+1), "", true},
@@ -375,7 +415,9 @@ func TestKeyRotation(t *testing.T) {
 			opens()
 			old, err := own.sealID(netip.MustParseAddrPort("192.0.2.1:9292"), "local")
 			g.Expect(err).NotTo(HaveOccurred())
-			clock.Add(int64(KeyActivation))
+			clock.Add(int64(9 * time.Minute))
+			g.Expect(own.sealing().created).To(BeTemporally("==", former), "until the kubelets have updated all replicas")
+			clock.Add(int64(time.Minute))
 			opens()
 			g.Expect(own.sealing().created).To(BeTemporally("==", now))
 			for _, directory := range directories {
@@ -399,6 +441,20 @@ func TestKeysAreReadAgainAfterTheClockWasSetBack(t *testing.T) {
 	now := time.Now().Add(-30 * time.Minute)
 	k.now = func() time.Time { return now }
 	g.Expect(k.accepted()).To(HaveLen(2))
+}
+
+// Sessions of clients depend on the keys.
+func TestKeysRemainWhileTheDirectoryHasNone(t *testing.T) {
+	g := NewWithT(t)
+	created := time.Now().Add(-time.Hour)
+	directory := peerstest.Keys(t, created)
+	k, err := newKeyring(directory, "a", logr.Discard())
+	g.Expect(err).NotTo(HaveOccurred())
+	k.now = func() time.Time { return k.read.Add(keysMaxAge) } // they are read each time
+	g.Expect(os.Remove(filepath.Join(directory, created.UTC().Format(KeyName)))).To(Succeed())
+	g.Expect(k.accepted()).To(HaveLen(1))
+	g.Expect(os.Remove(directory)).To(Succeed())
+	g.Expect(k.accepted()).To(HaveLen(1), "nor can it be read")
 }
 
 func TestFilesThatAreNotKeysAreIgnored(t *testing.T) {

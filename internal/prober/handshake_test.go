@@ -157,6 +157,17 @@ func TestHandshakeFails(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
+	refusesSessions := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodDelete:
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		case r.Header.Get(sessionHeader) != "":
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			w.Header().Set(sessionHeader, "session")
+			rpc(`"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`).ServeHTTP(w, r)
+		}
+	})
 	longHeaders := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Long", strings.Repeat("x", headerBytes))
 	})
@@ -168,6 +179,7 @@ func TestHandshakeFails(t *testing.T) {
 	}{
 		"401":                {handler: status(401), then: Error{Kind: Unauthorized, Status: 401}, message: "the server responded with 401 Unauthorized"},
 		"401, sse":           {handler: status(401), sse: true, then: Error{Kind: Unauthorized, Status: 401}, message: "the server responded with 401 Unauthorized"},
+		"401 in the session": {handler: refusesSessions, then: Error{Kind: Unauthorized, Status: 401}, message: "the server responded with 401 Unauthorized"},
 		"403":                {handler: status(403), then: Error{Kind: Forbidden, Status: 403}, message: "the server responded with 403 Forbidden"},
 		"404":                {handler: status(404), then: Error{Kind: HTTPStatus, Status: 404}, message: "the server responded with 404 Not Found"},
 		"404, sse":           {handler: status(404), sse: true, then: Error{Kind: HTTPStatus, Status: 404}, message: "the server responded with 404 Not Found"},
@@ -319,6 +331,10 @@ func TestSessionsOfRejectedRequestsAreClosed(t *testing.T) {
 		dial := serveInBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			defer mu.Unlock()
+			if r.Header.Get("Authorization") != "Bearer token" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
 			if r.Method == http.MethodDelete {
 				delete(open, r.Header.Get(sessionHeader))
 				return
@@ -328,7 +344,7 @@ func TestSessionsOfRejectedRequestsAreClosed(t *testing.T) {
 			w.Header().Set(sessionHeader, id)
 			w.WriteHeader(http.StatusBadRequest)
 		}))
-		g.Expect(probeWith(t, Options{Dial: dial}, Target{URL: bubbled}).err).To(Equal(&Error{Kind: HTTPStatus, Status: 400}))
+		g.Expect(probeWith(t, Options{Dial: dial}, Target{URL: bubbled, Bearer: Credential("token")}).err).To(Equal(&Error{Kind: HTTPStatus, Status: 400}))
 		g.Expect(open).To(BeEmpty())
 	})
 }

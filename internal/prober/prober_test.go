@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
@@ -77,6 +78,30 @@ func TestForgetDuringProbeLeavesNoSession(t *testing.T) {
 		p.Forget(name("web"))
 		synctest.Wait()
 		g.Expect(sessionsOf(server)).To(BeZero())
+	})
+}
+
+// The manager exits after that, and would leave the sessions of running probes to the servers.
+func TestProberStopsAfterTheProbesThatRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		p := newProber(t, Options{})
+		closed := make(chan struct{})
+		p.probe = func(context.Context, job) answer {
+			<-closed
+			return answer{}
+		}
+		p.Set(name("web"), Target{URL: bubbled})
+		ctx, cancel := context.WithCancel(log.IntoContext(t.Context(), logr.Discard()))
+		stopped := make(chan error, 1)
+		go func() { stopped <- p.Start(ctx) }()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		early := len(stopped)
+		close(closed)
+		g.Expect(<-stopped).To(Succeed())
+		g.Expect(early).To(BeZero(), "before the probe has closed its session")
 	})
 }
 

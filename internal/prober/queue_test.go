@@ -96,6 +96,20 @@ func TestReplicasThatAreDueAtOnceAreProbedInTheirOrder(t *testing.T) {
 	}
 }
 
+// Otherwise namespaces that have waited longest would starve while there are more of them than slots.
+func TestNamespaceThatHasWaitedLongestIsFirst(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	q := newQueue(64)
+	for namespace, waits := range map[string]time.Duration{"second": 2 * time.Second, "first": 3 * time.Second, "third": time.Second} {
+		dueIn(q, namespace, 1, false, now.Add(-waits))
+	}
+	q.promote(now)
+	for _, namespace := range []string{"first", "second", "third"} {
+		g.Expect(q.take().namespace()).To(Equal(namespace))
+	}
+}
+
 // hang takes slots for probes that run from some time on.
 func hang(q *queue, since time.Time) {
 	q.promote(since)
@@ -123,14 +137,18 @@ func TestOneProbeEndsForOneSlot(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	q := newQueue(6)
-	dueIn(q, "a", 3, false, now)
-	dueIn(q, "a", 1, true, now)
+	dueIn(q, "small", 1, false, now.Add(-time.Second))
+	dueIn(q, "small", 1, true, now.Add(-time.Second))
+	hang(q, now.Add(-time.Second))
+	dueIn(q, "greedy", 2, false, now)
+	dueIn(q, "greedy", 1, true, now)
 	hang(q, now)
 	later := now.Add(promptLimit)
 	dueIn(q, "b", 1, false, later)
 	q.promote(later)
 	ended := q.separate(later)
-	g.Expect(ended).To(HaveLen(1), "the namespace gets no more slots of the slow lane")
+	g.Expect(ended).To(HaveLen(1), "the namespaces get no more slots of the slow lane")
+	g.Expect(ended[0].namespace()).To(Equal("greedy"), "although the other one hangs for longer")
 	ended[0].displaced = true
 	g.Expect(q.separate(later)).To(BeEmpty(), "it ends already")
 }

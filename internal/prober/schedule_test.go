@@ -217,6 +217,21 @@ func TestStoppedServerIsFailingWithinTwoIntervals(t *testing.T) {
 	}
 }
 
+func TestServerThatFailsForSecondsIsNotFailing(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	s.random = func() float64 { return 0.5 }
+	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: 30 * time.Second})
+	start(t, s.Prober)
+	s.settle(0)
+	s.setScript(fails(Refused))
+	for s.count("web") == 1 {
+		s.advance(time.Second, time.Second, 0)
+	}
+	s.advance(5*time.Second, time.Second, 0)
+	g.Expect(s.result("web")).To(And(HaveField("State", Answering), HaveField("Failures", 1)))
+}
+
 func TestResultFollowsTheServer(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)

@@ -2,7 +2,10 @@ package prober
 
 import (
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
@@ -114,6 +117,20 @@ func TestHeadersThatHTTPDoesNotAllowAreRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Otherwise whoever has a certificate of a public authority would get the credential.
+func TestCABundleReplacesTheSystemCAs(t *testing.T) {
+	g := NewWithT(t)
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	only := x509.NewCertPool()
+	only.AddCert(server.Certificate())
+	e := &entry{target: Target{
+		URL: server.URL, CA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}.complete()}
+	e.prepare(nil)
+	g.Expect(e.tls.RootCAs.Equal(only)).To(BeTrue())
 }
 
 func TestTargetsThatCannotBeProbedSayWhy(t *testing.T) {

@@ -59,6 +59,24 @@ func TestReplicasThatDoNotServeAreListed(t *testing.T) {
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "2"}), "what they offered last")
 }
 
+// It may be the one whose contract is not approved.
+func TestReplicaThatDoesNotServeDoesNotDescribeTheServer(t *testing.T) {
+	g := NewWithT(t)
+	r := verified(t, map[string]string{}, []string{"a"}, []string{"b"})
+	failing := ""
+	r.setScript(func(_ context.Context, j job) answer {
+		if j.address == failing {
+			return answer{err: &Error{Kind: Refused}}
+		}
+		return answer{server: Server{Name: j.address}, listed: j.list}
+	})
+	r.advance(2*time.Minute, time.Second, 0)
+	g.Expect(r.result("web").Server.Name).To(Equal("a"))
+	failing = "a"
+	r.advance(seldom, 5*time.Second, 0)
+	g.Expect(r.result("web").Server.Name).To(Equal("a"))
+}
+
 // A server that changes its contract while it runs is found within two intervals, in all replicas.
 func TestVerifiedReplicaThatChangesIsFoundWithinTwoIntervals(t *testing.T) {
 	g := NewWithT(t)
