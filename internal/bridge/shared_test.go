@@ -3,11 +3,16 @@ package bridge
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	. "github.com/onsi/gomega"
 )
@@ -56,6 +61,8 @@ func TestStartsOfAServerThatExitsAreDelayed(t *testing.T) {
 		expectDelay(time.Duration(seconds)*time.Second, "it doubles")
 		q.Expect(s.worker).To(BeNil())
 	}
+	s.quickExits = 100
+	expectDelay(30*time.Second, "it does not overflow")
 	_, f := s.get(t.Context())
 	q.Expect(f).To(MatchError("the MCP server process exits repeatedly; retry later"))
 	q.Expect(f.Status).To(Equal(http.StatusServiceUnavailable))
@@ -65,7 +72,7 @@ func TestStartsOfAServerThatExitsAreDelayed(t *testing.T) {
 	another := newWorker(s, q.worker.child, q.worker.log)
 	another.end(drainFailure())
 	s.worker = another
-	q.worker.child.started = time.Now().Add(-quickExit)
+	q.worker.child.started = time.Now().Add(-10 * time.Second)
 	s.gone(q.worker, true)
 	q.Expect(s.worker).To(BeIdenticalTo(another), "the next one stays")
 	q.worker.child.started = time.Now()
@@ -153,7 +160,46 @@ func TestClientsLeaveWhileTheSharedServerStarts(t *testing.T) {
 	q.bridge.shared.starting = starting
 	_, f := q.bridge.shared.get(ctx)
 	q.Expect(f).To(HaveField("Reason", reasonClientLeft))
+	q.bridge.shared.mu.Lock()
+	current := q.bridge.shared.starting
+	q.bridge.shared.mu.Unlock()
+	q.Expect(current).To(BeIdenticalTo(starting), "no other one is started")
 	close(starting.done)
+}
+
+// Requests fail with the error after which clients try another replica, and no process stays.
+func TestCloseEndsTheSharedServer(t *testing.T) {
+	for name, isStarting := range map[string]bool{"it runs": false, "it starts": true} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t)
+			s := q.bridge.shared
+			c, _ := q.call(`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`)
+			starting := &start{done: make(chan struct{})}
+			if isStarting {
+				s.starting = starting
+			} else {
+				s.worker = q.worker
+			}
+			isClosed := func() bool {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.closed
+			}
+			closed := make(chan struct{})
+
+			go func() {
+				defer close(closed)
+				s.close()
+			}()
+
+			q.Eventually(isClosed).Should(BeTrue())
+			starting.worker = q.worker
+			close(starting.done)
+			q.Eventually(closed).Should(BeClosed())
+			q.Expect(c.failed).To(Equal(drainFailure()))
+			q.Expect(q.worker.child.send([]byte("{}"))).To(MatchError(os.ErrClosed), "the process is asked to exit")
+		})
+	}
 }
 
 func TestSubscriptionsEndForADrain(t *testing.T) {
@@ -292,7 +338,7 @@ func TestNotificationsWithoutASession(t *testing.T) {
 // serveCall serves a call until its response is complete or the context is done.
 func serveCall(ctx context.Context, c *sharedCall, mails ...mail) (*httptest.ResponseRecorder, bool) {
 	for _, m := range mails {
-		c.box <- m
+		c.put(m, math.MaxInt)
 	}
 	response := httptest.NewRecorder()
 	complete := c.serve(ctx, newStream(response, time.Second), time.Hour)
@@ -303,9 +349,11 @@ func TestResponsesWithoutASession(t *testing.T) {
 	g := NewWithT(t)
 	call := func() *sharedCall { return newSharedCall(&envelope{ID: json.RawMessage("1")}) }
 
-	events, complete := serveCall(t.Context(), call(), mail{message: []byte(`{"n":1}`)}, mail{message: []byte(`{"r":1}`), last: true, status: http.StatusOK})
+	received := call()
+	events, complete := serveCall(t.Context(), received, mail{message: []byte(`{"n":1}`)}, mail{message: []byte(`{"r":1}`), last: true, status: http.StatusOK})
 	g.Expect(complete).To(BeTrue())
 	g.Expect(events.Body.String()).To(Equal("event: message\ndata: {\"n\":1}\n\nevent: message\ndata: {\"r\":1}\n\n"))
+	g.Expect(received.held).To(Equal(len(`{"r":1}`)), "what was sent no longer counts; nothing follows the last message")
 
 	failure, complete := serveCall(t.Context(), call(), mail{message: []byte(`{"e":1}`), last: true, status: http.StatusNotFound})
 	g.Expect(complete).To(BeTrue())
@@ -394,12 +442,62 @@ func TestIdleTimeOfTheSharedServerBeginsWithTheEndOfARequest(t *testing.T) {
 	}
 }
 
-// A slow tool must not hold the place of the message of the call.
+// leavingWriter is a client that leaves once it receives something.
+type leavingWriter struct {
+	*timedWriter
+	leave func()
+}
+
+func (w *leavingWriter) Write(data []byte) (int, error) {
+	defer w.leave()
+	return w.timedWriter.Write(data)
+}
+
+// Proxies close silent responses, and a client that does not read must not keep its request for long.
+func TestResponsesWithoutASessionHaveTheTimesOfTheOptions(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.KeepAlive = time.Millisecond })
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	client := &leavingWriter{&timedWriter{ResponseRecorder: httptest.NewRecorder()}, leave}
+	message, err := parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"vendor/slow"}`))
+	q.Expect(err).NotTo(HaveOccurred())
+	served := make(chan struct{})
+
+	go func() {
+		defer close(served)
+		q.worker.request(client, requestWith(t, nil).WithContext(ctx), &incoming{envelope: message, release: func() {}})
+	}()
+
+	q.Eventually(served).Should(BeClosed())
+	q.Expect(client.Body.String()).To(HavePrefix(": keep-alive"))
+	q.Expect(client.deadlines[0]).To(BeTemporally("~", time.Now().Add(q.bridge.opts.IOTimeout), testTimeout))
+	q.Expect(q.metric("request_duration_seconds", "stateless")).To(Equal(1.0))
+}
+
+// A slow tool must not hold the message of the call: it counts only until it was sent.
+func TestPendingCallsDoNotKeepTheirMessage(t *testing.T) {
+	g := NewWithT(t)
+	message := []byte(`{"jsonrpc":"2.0","id":"x","method":"m","params":{"_meta":{"progressToken":"y"},"large":"` + strings.Repeat("x", 1000) + `"}}`)
+	kept := weak.Make(&message[0])
+	e, err := parse(message)
+	g.Expect(err).NotTo(HaveOccurred())
+
+	pending := newSharedCall(&e)
+
+	g.Eventually(func() bool { runtime.GC(); return kept.Value() == nil }, testTimeout).Should(BeTrue())
+	g.Expect(string(pending.id)).To(Equal(`"x"`))
+	g.Expect(string(pending.token)).To(Equal(`"y"`))
+}
+
+// A slow tool must not hold the place of the message of the call. While the server does not read, the message is held.
 func TestPlaceOfAMessageIsFreeOnceItWasSent(t *testing.T) {
 	q := newQuiet(t)
-	for name, request := range map[string]func(http.ResponseWriter, *http.Request, *incoming){
-		"in a session":      q.session.request,
-		"without a session": q.worker.request,
+	for name, c := range map[string]struct {
+		child   *child
+		request func(http.ResponseWriter, *http.Request, *incoming)
+	}{
+		"in a session":      {q.session.child, q.session.request},
+		"without a session": {q.worker.child, q.worker.request},
 	} {
 		ctx, leave := context.WithCancel(t.Context())
 		message, err := parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"vendor/slow"}`))
@@ -407,10 +505,17 @@ func TestPlaceOfAMessageIsFreeOnceItWasSent(t *testing.T) {
 		in := &incoming{envelope: message, message: []byte(`{"jsonrpc":"2.0","id":1,"method":"vendor/slow"}`)}
 		released, served := make(chan struct{}), make(chan struct{})
 		in.release = sync.OnceFunc(func() { close(released) })
+		sent := func() float64 { return q.metric("messages_total", toServer) }
+		before := sent()
+		c.child.writing.Lock()
 		go func() {
 			defer close(served)
-			request(httptest.NewRecorder(), requestWith(t, nil).WithContext(ctx), in)
+			c.request(httptest.NewRecorder(), requestWith(t, nil).WithContext(ctx), in)
 		}()
+		q.Eventually(sent).Should(Equal(before+1), name)
+		q.Expect(released).NotTo(BeClosed(), name)
+
+		c.child.writing.Unlock()
 
 		q.Eventually(released).Should(BeClosed(), name)
 

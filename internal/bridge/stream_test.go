@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -106,6 +107,23 @@ func TestStreamsEndWithTheirFirstFailedWrite(t *testing.T) {
 				g.Expect(broken.done).To(BeClosed())
 				g.Expect(broken.send([]byte("{}"))).To(MatchError(errGone))
 			}
+		})
+	}
+}
+
+// unflushable is a client that leaves before what net/http has buffered is sent.
+type unflushable struct{ *httptest.ResponseRecorder }
+
+func (unflushable) FlushError() error { return io.ErrClosedPipe }
+
+// A small message fits into the buffer of net/http, so that only its flush shows that it is not delivered.
+func TestStreamsEndWithTheirFirstFailedFlush(t *testing.T) {
+	for _, name := range []string{"a message", "a comment"} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			broken := newStream(unflushable{httptest.NewRecorder()}, time.Second)
+			g.Expect(writesOfStreams[name](broken)).To(MatchError(io.ErrClosedPipe))
+			g.Expect(broken.done).To(BeClosed())
 		})
 	}
 }

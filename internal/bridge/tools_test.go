@@ -73,7 +73,7 @@ func TestToolsThatChangeAreListedAgain(t *testing.T) {
 		w.callWith("query", us, "Mcp-Param-Region", "us")
 	}
 	listed := lists() - before
-	allowed := 2 + int(time.Since(began)/toolsMinAge)
+	allowed := 2 + int(time.Since(began)/time.Second)
 	w.Expect(listed).To(BeNumerically("<=", allowed), "wrong headers do not cause a list each")
 }
 
@@ -92,7 +92,7 @@ func TestToolsOfServersThatDoNotListThemAreCallable(t *testing.T) {
 	}
 }
 
-// A client must not get its call past the check by leaving while the tools are listed.
+// A client must not get its call, or those of others, past the check by leaving while the tools are listed.
 func TestCallsOfClientsThatLeftAreNotExecuted(t *testing.T) {
 	message, err := parse([]byte(statelessCall))
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
@@ -114,6 +114,13 @@ func TestCallsOfClientsThatLeftAreNotExecuted(t *testing.T) {
 			})
 
 			g.Expect(failed).To(HaveField("Reason", reasonClientLeft))
+			if waits {
+				<-s.listing
+			}
+			failed = s.check(requestWith(t, http.Header{"Mcp-Param-Region": {"eu"}}), &message, func(context.Context, string) (json.RawMessage, error) {
+				return json.RawMessage(`{"tools":[{"name":"echo","inputSchema":{"properties":{"text":{"type":"string","x-mcp-header":"Region"}}}}]}`), nil
+			})
+			g.Expect(failed).To(HaveField("Code", codeHeaderMismatch), "the tools are listed for the next client")
 		})
 	}
 }

@@ -57,6 +57,56 @@ func TestProcessesRunAsTheUserOfTheBridgeByDefault(t *testing.T) {
 	g.Expect(shared).To(BeNil())
 }
 
+// A process can signal the thread that kills those of a session if it has the user of that thread, and the thread kills the
+// processes of that user, too.
+func TestEachUserIsAnother(t *testing.T) {
+	if checkPrivileges() != nil {
+		t.Skip("needs root, to run processes as other users; .ci/run requires root")
+	}
+	g := NewWithT(t)
+	t.Setenv("TMPDIR", t.TempDir())
+
+	ofSessions, shared, err := newUsers(100000, 2)
+
+	g.Expect(err).NotTo(HaveOccurred(), "a new pod has no directory of an earlier bridge")
+	defer ofSessions.close()
+	g.Expect([]int{<-ofSessions.free, <-ofSessions.free, <-shared.free, shared.killer}).To(Equal([]int{100000, 100001, 100002, 100003}))
+	g.Expect(ofSessions.killer).To(Equal(shared.killer))
+	g.Expect(ofSessions.folder).To(BeADirectory())
+}
+
+// Otherwise the last session would wait for a user without end.
+func TestSharedServerHasNoUserOfASession(t *testing.T) {
+	w := newTestBridge(t, tinyServer())
+	id := 1_500_000_000 + 10*os.Getpid() // which no process has
+	missing := filepath.Join(t.TempDir(), "missing")
+	w.bridge.sessionUsers = &users{free: userIDs(id, 1), folder: filepath.Join(missing, "sessions"), killer: id + 2}
+	w.bridge.sharedUser = &users{free: userIDs(id+1, 1), folder: filepath.Join(missing, "shared"), killer: id + 2}
+
+	_, f := w.bridge.shared.get(t.Context())
+
+	w.Expect(f).To(HaveField("Reason", reasonStartFailed))
+	w.Expect(w.logs.String()).To(ContainSubstring(w.bridge.sharedUser.folder), "the error names its directory")
+}
+
+// The next session must not read the files of the one before, or replace them by links while root removes them.
+func TestUserIsFreeOnceItsDirectoryIsRemoved(t *testing.T) {
+	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(testTimeout)
+	id := 1_500_000_000 + 10*os.Getpid() // which no process has
+	u := &user{id: id, home: t.TempDir(), of: &users{free: make(chan int), killer: id + 1}}
+	released := make(chan struct{})
+
+	go func() {
+		defer close(released)
+		u.release(logr.Discard())
+	}()
+
+	g.Eventually(u.home).ShouldNot(BeADirectory(), "nobody has received the user")
+	g.Eventually(u.of.free).Should(Receive(Equal(id)))
+	g.Eventually(released).Should(BeClosed())
+}
+
 // Otherwise there would be fewer users than sessions, and a start would wait for one without end.
 func TestUserIsFreeAfterAFailedStart(t *testing.T) {
 	for name, folder := range map[string]string{
