@@ -15,6 +15,7 @@ func TestAdmission(t *testing.T) {
 	}
 	stopping := func(address string) resident { return resident{address: address, stopping: true} }
 	pending := resident{address: me, used: true, pending: true, idle: time.Hour}
+	starting := resident{address: me, pending: true}
 	cases := map[string]struct {
 		maxPerAddress int
 		residents     []resident
@@ -27,6 +28,7 @@ func TestAdmission(t *testing.T) {
 		"used a moment ago":                                 {4, []resident{used(me, evictAfter-1), used(other, evictAfter-1)}, -1},
 		"idle for long enough":                              {4, []resident{used(me, evictAfter)}, 0},
 		"with a pending request":                            {4, []resident{pending}, -1},
+		"with a pending initialize":                         {4, []resident{starting}, -1},
 		"of an address with more sessions":                  {4, []resident{unused(other, 0), unused(other, time.Second)}, 1},
 		"of an address with as many sessions":               {4, []resident{used(me, 0), unused(other, time.Hour)}, -1},
 		"of an address with fewer sessions":                 {4, []resident{used(me, 0), used(me, 0), unused(other, time.Hour)}, -1},
@@ -36,7 +38,7 @@ func TestAdmission(t *testing.T) {
 		"one that has ended before one that was never used": {4, []resident{unused(me, time.Hour), stopping(me)}, 1},
 		"one that has ended, of an address with fewer":      {4, []resident{used(me, 0), used(me, 0), stopping(other)}, 2},
 		"one that has ended, but the address has its limit": {1, []resident{used(me, 0), stopping(other)}, -1},
-		"no sessions": {4, nil, -1},
+		"no sessions":                                       {4, nil, -1},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

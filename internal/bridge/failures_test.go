@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -35,7 +36,7 @@ func TestCrashEndsTheSession(t *testing.T) {
 	w.Eventually(w.logs.String).Should(ContainSubstring("out of cheese"))
 }
 
-// A descendant that has left the process group keeps standard error open.
+// A descendant that has left the process group keeps standard output and standard error open.
 func TestCrashIsReportedDespiteADaemon(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
@@ -54,7 +55,7 @@ func TestCrashIsReportedDespiteADaemon(t *testing.T) {
 				failed <- err
 			}()
 
-			w.Eventually(failed).Should(Receive(MatchError(ContainSubstring("exit status 9"))))
+			w.Eventually(failed, time.Minute).Should(Receive(MatchError(ContainSubstring("exit status 9"))))
 			w.Expect(w.logs.String()).To(ContainSubstring("out of cheese"))
 			w.Expect(alive(pid)).To(BeTrue())
 		})
@@ -165,13 +166,16 @@ func TestKilledServerIsReported(t *testing.T) {
 func TestSharedServerIsRestartedAfterACrash(t *testing.T) {
 	t.Parallel()
 	w := newTestBridge(t, server("sdk"))
+	connected := time.Now()
 	s := w.connect(client{version: "2026-07-28"})
 	w.Expect(callTool(t.Context(), s, "count", toolInput{})).To(Equal("1"))
 	shared := w.bridge.shared
 	shared.mu.Lock()
+	started := shared.worker.child.started
 	shared.worker.child.started = time.Now().Add(time.Hour) // so that the exit is quick, however late the call is
 	shared.mu.Unlock()
 	called := time.Now()
+	w.Expect(started).To(BeTemporally("~", connected, called.Sub(connected)))
 	_, err := callTool(t.Context(), s, "crash", toolInput{})
 	w.Expect(err).To(MatchError(ContainSubstring("exit status 9")))
 
@@ -217,6 +221,51 @@ func TestStubbornServerIsKilled(t *testing.T) {
 	defer resp.Body.Close()
 	w.Expect(resp.StatusCode).To(Equal(http.StatusNoContent))
 	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
+}
+
+// A server may need its grace to write what it has in memory.
+func TestServersHaveTheirGraceToExit(t *testing.T) {
+	const grace = time.Hour
+	for name, c := range map[string]struct {
+		after time.Duration
+		sent  syscall.Signal // by the test, 0 for none
+		ended string
+	}{
+		"during the grace it gets no signal": {grace - time.Minute, syscall.SIGUSR1, "signal: user defined signal 1"},
+		"then it can handle the first one":   {grace + time.Minute, 0, "signal: terminated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				process, err := os.StartProcess("/bin/sleep", []string{"sleep", "3600"}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
+				g.Expect(err).NotTo(HaveOccurred())
+				r := &reaper{running: map[int]func(syscall.WaitStatus){process.Pid: nil}}
+				server := &child{pid: process.Pid, reaper: r, grace: grace, exited: make(chan struct{})}
+				stopped := make(chan struct{})
+				go func() {
+					defer close(stopped)
+					server.stop()
+				}()
+
+				<-time.After(c.after) // in a bubble, which takes no time
+				if c.sent != 0 {
+					_ = process.Signal(c.sent)
+				}
+
+				// The first signal ends it. The clock stands still meanwhile.
+				state, err := process.Wait()
+				r.mu.Lock()
+				clear(r.running)
+				r.mu.Unlock()
+				<-time.After(3 * grace)
+				g.Expect(stopped).NotTo(BeClosed(), "its user and its place are not free yet")
+				close(server.exited)
+				<-stopped
+				g.Expect(err).NotTo(HaveOccurred())
+				g.Expect(state.String()).To(Equal(c.ended))
+			})
+		})
+	}
 }
 
 func TestStartTimeout(t *testing.T) {

@@ -76,6 +76,7 @@ func TestHostsAndOrigins(t *testing.T) {
 			}
 			g.Expect(f).To(MatchError(ContainSubstring(c.refused)))
 			g.Expect([]int{f.Status, f.Code}).To(Equal([]int{http.StatusForbidden, codeRefused}))
+			g.Expect(f.Reason).To(Equal(reasonForbidden))
 		})
 	}
 }

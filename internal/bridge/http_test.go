@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -30,6 +31,7 @@ func TestRefusals(t *testing.T) {
 		"a batch":                   {"POST", "[" + ping + "]", []string{headerSession, id}, 400, codeParse, "batches"},
 		"neither call nor answer":   {"POST", `{"jsonrpc":"2.0"}`, []string{headerSession, id}, 400, codeParse, "not one JSON-RPC message"},
 		"no session":                {"POST", ping, nil, 400, codeInvalidRequest, "Mcp-Session-Id is missing"},
+		"initialize without an id":  {"POST", `{"jsonrpc":"2.0","method":"initialize"}`, nil, 400, codeInvalidRequest, "Mcp-Session-Id is missing"},
 		"unknown session":           {"POST", ping, []string{headerSession, "other"}, 404, codeSessionNotFound, "initialize again"},
 		"unknown version":           {"POST", ping, []string{headerSession, id, headerVersion, "1999-01-01"}, 400, codeInvalidRequest, "not a supported version with sessions"},
 		"another content type":      {"POST", ping, []string{headerSession, id, "Content-Type", "text/plain"}, 415, codeInvalidRequest, "application/json"},
@@ -39,11 +41,12 @@ func TestRefusals(t *testing.T) {
 		"stateless stream":          {"GET", "", []string{headerVersion, "2026-07-28"}, 405, codeInvalidRequest, "subscriptions/listen"},
 		"end of no session":         {"DELETE", "", nil, 400, codeInvalidRequest, "Mcp-Session-Id is missing"},
 		"end of unknown session":    {"DELETE", "", []string{headerSession, "other"}, 404, codeSessionNotFound, "session not found"},
-		"sessionless server":        {"POST", statelessCall, statelessHeaders, 400, codeUnsupportedVersion, "this server requires a session"},
+		"sessionless server":        {"POST", statelessCall, statelessHeaders, 400, -32022, "this server requires a session"}, // for which clients initialize
 		"method header missing":     {"POST", statelessCall, []string{headerVersion, "2026-07-28"}, 400, codeHeaderMismatch, "Mcp-Method"},
 		"name header differs":       {"POST", statelessCall, []string{headerVersion, "2026-07-28", headerMethod, "tools/call", headerName, "other"}, 400, codeHeaderMismatch, "Mcp-Name"},
 		"method differs in session": {"POST", ping, []string{headerSession, id, headerMethod, "tools/list"}, 400, codeHeaderMismatch, "Mcp-Method"},
 		"body of a stream":          {"GET", "{}", []string{headerSession, id}, 400, codeInvalidRequest, "only POST has a body"},
+		"body of an end":            {"DELETE", "{}", []string{headerSession, id}, 400, codeInvalidRequest, "only POST has a body"},
 		"long id":                   {"POST", `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxID) + `","method":"ping"}`, []string{headerSession, id}, 400, codeInvalidRequest, "use shorter ones"},
 		"version header missing":    {"POST", statelessCall, nil, 400, codeHeaderMismatch, "Mcp-Protocol-Version is missing"},
 		"version header differs":    {"POST", statelessCall, []string{headerVersion, "2026-07-29", headerMethod, "tools/call", headerName, "echo"}, 400, codeHeaderMismatch, "2026-07-29"},
@@ -78,21 +81,21 @@ func TestStatelessErrorsHaveTheirStatus(t *testing.T) {
 func TestServersWithoutSessionsHaveNoInitialize(t *testing.T) {
 	w := newTestBridge(t, server("stateless-only"))
 	legacy := []string{headerVersion, "2025-11-25"}
-	expectMessage := func(reply httpReply, status, code int, data string) {
+	expectMessage := func(reply httpReply, id, status, code int, data string) {
 		t.Helper()
 		w.Expect(reply.Status).To(Equal(status), reply.Body)
-		w.Expect(reply.Body).To(And(ContainSubstring(`"code":%d,`, code), ContainSubstring(data)))
+		w.Expect(reply.Body).To(And(ContainSubstring(`"id":%d,`, id), ContainSubstring(`"code":%d,`, code), ContainSubstring(data)))
 	}
 	// Before the bridge knows what the server speaks, the server responds.
-	expectMessage(w.post(initMessage), 404, codeMethodNotFound, "unknown method")
+	expectMessage(w.post(initMessage), 1, 404, codeMethodNotFound, "unknown method")
 
 	w.Expect(w.bridge.Check(t.Context())).To(Succeed())
 	started := w.metric("child_starts_total")
 
-	expectMessage(w.post(initMessage), 404, codeMethodNotFound, `"supported":["2027-01-15","2026-07-28"]`)
+	expectMessage(w.post(initMessage), 1, 404, codeMethodNotFound, `"supported":["2027-01-15","2026-07-28"]`)
 	list := `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`
-	expectMessage(w.post(list, legacy...), 400, codeUnsupportedVersion, `"requested":"2025-11-25"`)
-	expectMessage(w.post(list), 400, codeHeaderMismatch, "Mcp-Protocol-Version is missing")
+	expectMessage(w.post(list, legacy...), 3, 400, codeUnsupportedVersion, `"requested":"2025-11-25"`)
+	expectMessage(w.post(list), 3, 400, codeHeaderMismatch, "Mcp-Protocol-Version is missing")
 	w.Expect(w.metric("child_starts_total")).To(Equal(started), "nothing is started for them")
 
 	for _, method := range []string{http.MethodGet, http.MethodDelete} {
@@ -192,6 +195,8 @@ func TestNotReadyBeforeTheServerResponds(t *testing.T) {
 func TestServeFailsWithABadCommand(t *testing.T) {
 	w := newTestBridge(t, []string{"no-such-server"}).serve()
 	w.Eventually(w.done).Should(Receive(MatchError(ContainSubstring("was not found in the image"))))
+	_, f := w.bridge.begin(t.Context(), honestAddress, "")
+	w.Expect(f).To(HaveField("Reason", reasonDraining), "nothing would end a session that starts now")
 }
 
 func TestDrainLetsRequestsFinish(t *testing.T) {
@@ -205,7 +210,10 @@ func TestDrainLetsRequestsFinish(t *testing.T) {
 	reply := w.post(initMessage)
 	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable))
 	w.Expect(reply.Body).To(ContainSubstring(reasonDraining))
-	w.Expect(w.post(`{"jsonrpc":"2.0","id":9,"method":"ping"}`, headerSession, id).Body).To(ContainSubstring(`"id":9`))
+	resp := w.open(http.MethodPost, ping, headerSession, id)
+	defer resp.Body.Close()
+	w.Expect(io.ReadAll(resp.Body)).To(ContainSubstring(`"id":7`))
+	w.Expect(resp.Close).To(BeFalse(), "another connection would reach a pod that does not have the session")
 	w.Expect(w.done).NotTo(Receive())
 
 	w.open(http.MethodDelete, "", headerSession, id).Body.Close()
@@ -324,6 +332,21 @@ func TestDrainFailsNoRequestOnKeptConnections(t *testing.T) {
 			w.Expect(w.done).NotTo(Receive(), "the drain waits for the last request of other connections")
 			w.force()
 			w.Eventually(w.done).Should(Receive(BeNil()))
+		})
+	}
+}
+
+// A client that sent its last request a minute ago may be sending the next one.
+func TestDrainWaitsForClientsWhoseConnectionsAreKept(t *testing.T) {
+	for used, want := range map[time.Duration]time.Duration{keepAlive - time.Second: lastRequestTime, keepAlive: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &Bridge{opts: Options{DrainIdleTimeout: time.Hour}, times: times{lastRequest: lastRequestTime}}
+			b.shared = &shared{bridge: b, used: time.Now().Add(-used)}
+			begun := time.Now()
+
+			b.waitForLastRequests(t.Context())
+
+			NewWithT(t).Expect(time.Since(begun)).To(Equal(want), "used %s ago", used)
 		})
 	}
 }

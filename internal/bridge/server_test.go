@@ -153,7 +153,7 @@ func addTools(s *mcp.Server) {
 	})
 	add("daemon", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) {
 		cmd := exec.Command("sleep", "300")
-		cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Setsid: true}
+		cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = os.Stdout, os.Stderr, &syscall.SysProcAttr{Setsid: true}
 		err := cmd.Start()
 		return strconv.Itoa(cmd.Process.Pid), err
 	})
