@@ -393,6 +393,7 @@ func TestStderrIsLoggedWithinBounds(t *testing.T) {
 	w.Eventually(w.logs.String).Should(ContainSubstring("linesSuppressed"))
 	w.Expect(w.logs.String()).To(ContainSubstring(`"line"="line 3"`))
 	w.Expect(w.logs.String()).To(ContainSubstring(`"session"="`))
+	w.Expect(w.logs.String()).NotTo(ContainSubstring(s.ID()), "whoever reads the log must not use the session")
 	w.Expect(strings.Count(w.logs.String(), "Server wrote to stderr")).To(BeNumerically("<", 1000))
 }
 

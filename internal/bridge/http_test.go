@@ -142,6 +142,7 @@ func TestKeepAlive(t *testing.T) {
 // served is a bridge that serves like cmd/mcp-bridge.
 type served struct {
 	*testBridge
+	mcp   net.Listener
 	admin string
 	stop  context.CancelFunc
 	force context.CancelFunc
@@ -159,7 +160,7 @@ func (w *testBridge) serveWith(l Listeners) *served {
 	}
 	ctx, stop := context.WithCancel(w.t.Context())
 	force, forced := context.WithCancel(w.t.Context())
-	s := &served{testBridge: w, admin: "http://" + l.Admin.Addr().String(), stop: stop, force: forced, done: make(chan error, 1)}
+	s := &served{testBridge: w, mcp: l.MCP, admin: "http://" + l.Admin.Addr().String(), stop: stop, force: forced, done: make(chan error, 1)}
 	w.url = "http://" + l.MCP.Addr().String() + "/mcp"
 	go func() { s.done <- w.bridge.Serve(ctx, force, l) }()
 	w.t.Cleanup(func() { stop(); forced() })
@@ -199,6 +200,17 @@ func TestServeFailsWithABadCommand(t *testing.T) {
 	w.Expect(f).To(HaveField("Reason", reasonDraining), "nothing would end a session that starts now")
 }
 
+// Otherwise the pod would stay ready without serving clients.
+func TestServeEndsWithAFailedListener(t *testing.T) {
+	w := newTestBridge(t, tinyServer()).serveWith(Listeners{SkipCheck: true})
+	w.session()
+
+	w.Expect(w.mcp.Close()).To(Succeed())
+
+	w.Eventually(w.done, "20s").Should(Receive(MatchError(HavePrefix("serving: "))))
+	w.Expect(w.metric("children")).To(BeZero(), "no process is left")
+}
+
 func TestDrainLetsRequestsFinish(t *testing.T) {
 	w := newTestBridge(t, tinyServer(), func(o *Options) { o.DrainIdleTimeout = time.Hour }).serve()
 	id := w.session()
@@ -214,6 +226,7 @@ func TestDrainLetsRequestsFinish(t *testing.T) {
 	defer resp.Body.Close()
 	w.Expect(io.ReadAll(resp.Body)).To(ContainSubstring(`"id":7`))
 	w.Expect(resp.Close).To(BeFalse(), "another connection would reach a pod that does not have the session")
+	w.Expect(w.metric("sessions_started_total")).To(Equal(1.0), "no session is evicted for one that is refused")
 	w.Expect(w.done).NotTo(Receive())
 
 	w.open(http.MethodDelete, "", headerSession, id).Body.Close()

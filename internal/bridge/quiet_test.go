@@ -70,6 +70,25 @@ func quietChild(t *testing.T, g *WithT) (*child, <-chan string) {
 	return &child{stdin: stdin, started: time.Now(), stderr: newStderrLog(logr.Discard(), 1), grace: time.Hour, exited: exited}, sent
 }
 
+// whileBlocked expects that a function returns while the child does not read what it is sent.
+func (q *quiet) whileBlocked(c *child, do func()) {
+	q.t.Helper()
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	q.returns(do)
+}
+
+// returns expects that a function does not block.
+func (q *quiet) returns(do func()) {
+	q.t.Helper()
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		do()
+	}()
+	q.Eventually(returned, "20s").Should(BeClosed())
+}
+
 // recorded is a stream and what was written to it.
 type recorded struct {
 	*stream

@@ -146,18 +146,25 @@ func TestSlowClientsWithoutASessionFail(t *testing.T) {
 	notification := func(number string, size int) []byte {
 		return []byte(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + number + `,"message":"` + strings.Repeat("x", size) + `"}}`)
 	}
-	for name, c := range map[string]struct{ limit, size, count int }{
-		"many messages":  {1 << 20, 1, mailboxLength + 1},
-		"large messages": {1000, 900, 3},
+	log := func(string, int) []byte {
+		return []byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`)
+	}
+	for name, c := range map[string]struct {
+		limit, size, count int
+		message            func(number string, size int) []byte
+	}{
+		"many messages":     {1 << 20, 1, mailboxLength + 1, notification},
+		"large messages":    {1000, 900, 3, notification},
+		"many log messages": {1 << 20, 1, mailboxLength + 1, log},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = c.limit })
-			slow, number := q.call(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"t"}}}`)
+			slow, number := q.call(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":"t","io.modelcontextprotocol/logLevel":"info"}}}`)
 			for range c.count - 1 {
-				q.worker.fromServer(notification(number, c.size))
+				q.worker.fromServer(c.message(number, c.size))
 			}
 			q.Expect(q.metric("dropped_messages_total")).To(BeZero())
-			q.worker.fromServer(notification(number, c.size))
+			q.whileBlocked(q.worker.child, func() { q.worker.fromServer(c.message(number, c.size)) })
 			q.Expect(q.metric("dropped_messages_total", reasonSlowClient)).To(Equal(1.0))
 			q.Eventually(q.toWorker).Should(Receive(MatchJSON(
 				`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + number + `,"reason":"the client reads too slowly"}}`)))

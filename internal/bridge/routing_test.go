@@ -114,6 +114,16 @@ func TestMessagesWithoutRequestsAreSentOnTheStandaloneStream(t *testing.T) {
 	q.Expect(q.metric("dropped_messages_total")).To(BeZero())
 }
 
+// The connection of a client that opens a stream again may be dead.
+func TestNewStreamsDoNotWaitForTheOneThatTheyReplace(t *testing.T) {
+	q, dead := newQuiet(t), slowClient{httptest.NewRecorder(), make(chan struct{})}
+	defer close(dead.reads)
+	q.Expect(q.session.attach(newStream(dead, time.Second))).To(BeTrue())
+	go q.session.fromServer([]byte(`{"jsonrpc":"2.0","method":"notifications/x"}`))
+	dead.reads <- struct{}{} // the rest of the event is blocked
+	q.returns(func() { q.openStandalone() })
+}
+
 // The client may have disconnected for good, so a message that waits for a stream does not count as use.
 func TestMessagesThatWaitDoNotKeepASession(t *testing.T) {
 	q := newQuiet(t)
@@ -160,9 +170,13 @@ func TestMessagesThatWaitAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newQuiet(t)
-			for _, m := range c.messages {
-				q.session.fromServer([]byte(m))
-			}
+			q.whileBlocked(q.session.child, func() {
+				for _, m := range c.messages {
+					line := []byte(m)
+					q.session.fromServer(line)
+					copy(line, strings.Repeat("#", len(line))) // the reader uses its buffer again
+				}
+			})
 			q.Expect(q.metric("dropped_messages_total", reasonNoStream)).To(Equal(float64(len(c.dropped))))
 			answered := map[string]bool{}
 			for range c.dropped {

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -34,6 +35,96 @@ func TestStreamOfASessionEndsWithItsClient(t *testing.T) {
 
 	q.session.listen(&brokenWriter{httptest.NewRecorder(), 0}, requestWith(t, nil))
 	q.Expect(q.session.standalone).To(BeNil(), "a client that is gone has no stream")
+
+	timed := &timedWriter{ResponseRecorder: httptest.NewRecorder()}
+	q.session.listen(timed, requestWith(t, nil).WithContext(ctx))
+	q.Expect(timed.deadlines).NotTo(BeEmpty())
+	q.Expect(timed.deadlines[0]).To(BeTemporally("~", time.Now().Add(q.bridge.opts.IOTimeout), testTimeout))
+}
+
+// writeHook calls a function at the first write.
+type writeHook struct {
+	*httptest.ResponseRecorder
+	first func()
+}
+
+// Write implements [http.ResponseWriter].
+func (w *writeHook) Write(data []byte) (int, error) {
+	if first := w.first; first != nil {
+		w.first = nil
+		first()
+	}
+	return w.ResponseRecorder.Write(data)
+}
+
+// Otherwise a request of the server would wait until the client sends something.
+func TestMessagesArriveWhileAStreamOpens(t *testing.T) {
+	q := newQuiet(t)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	q.session.fromServer([]byte(`{"jsonrpc":"2.0","method":"notifications/1"}`))
+	response := &writeHook{httptest.NewRecorder(), func() {
+		q.session.fromServer([]byte(`{"jsonrpc":"2.0","method":"notifications/2"}`))
+	}}
+	q.session.listen(response, requestWith(t, nil).WithContext(ctx))
+	q.Expect(response.Body.String()).To(And(ContainSubstring("notifications/1"), ContainSubstring("notifications/2")))
+}
+
+// send sends a message of a client that leaves at once.
+func (q *quiet) send(message string) *httptest.ResponseRecorder {
+	ctx, leave := context.WithCancel(q.t.Context())
+	leave()
+	response := httptest.NewRecorder()
+	q.session.post(response, httptest.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/mcp", strings.NewReader(message)))
+	return response
+}
+
+func TestSessionsOutliveTheClientsOfRequests(t *testing.T) {
+	q := newQuiet(t)
+	q.send(ping)
+	q.Eventually(q.toSession).Should(Receive(Equal(ping)))
+	q.Expect(q.session.ended()).To(BeNil())
+}
+
+// The tool would run twice, and the second response could reach the first request.
+func TestRequestsWhoseIDIsInUseAreNotSent(t *testing.T) {
+	q := newQuiet(t)
+	q.begin("7", "")
+	q.Expect(q.send(ping).Code).To(Equal(http.StatusBadRequest))
+	q.Expect(q.send(`{"jsonrpc":"2.0","method":"notifications/x"}`).Code).To(Equal(http.StatusAccepted))
+	var first string
+	q.Eventually(q.toSession).Should(Receive(&first))
+	q.Expect(first).To(ContainSubstring("notifications/x"))
+}
+
+func TestNotificationsThatCannotBeSentAreRefused(t *testing.T) {
+	q := newQuiet(t)
+	q.Expect(q.session.child.stdin.Close()).To(Succeed())
+	q.Expect(q.send(`{"jsonrpc":"2.0","method":"notifications/x"}`).Code).To(Equal(http.StatusNotFound))
+}
+
+func TestProgressReachesTheRequestThatHasItsToken(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.KeepAlive = time.Millisecond })
+	response, answered := httptest.NewRecorder(), make(chan struct{})
+	go func() {
+		defer close(answered)
+		q.session.post(response, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/mcp",
+			strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":"t1"}}}`)))
+	}()
+	q.Eventually(q.toSession).Should(Receive())
+	q.begin("2", "")
+	q.session.mu.Lock()
+	older := q.session.order[0].stream
+	q.session.mu.Unlock()
+	q.session.fromServer([]byte(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t1"}}`))
+	q.Eventually(func() string {
+		older.mu.Lock()
+		defer older.mu.Unlock()
+		return response.Body.String()
+	}, "20s").Should(ContainSubstring(": keep-alive"), "proxies do not close it as idle")
+	q.session.fromServer([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
+	q.Eventually(answered).Should(BeClosed())
+	q.Expect(response.Body.String()).To(ContainSubstring("notifications/progress"))
 }
 
 // failingFlush is a client that leaves before the rest of the response is sent.
@@ -120,11 +211,45 @@ func TestPlaceOfASessionThatHasEndedIsGivenFirst(t *testing.T) {
 	defer delete(q.bridge.stopping, q.session)
 
 	replaced, f := q.bridge.reserve("another")
+	counts := maps.Clone(q.bridge.admission.counts)
+	q.bridge.release("another") // before the test can fail, because Close waits for it
+	q.bridge.release("another")
 
 	q.Expect(f).To(BeNil())
 	q.Expect(replaced).To(BeIdenticalTo(q.session))
-	q.bridge.release("another")
-	q.bridge.release("another")
+	q.Expect(counts).To(Equal(map[string]int{"another": 2}), "it counts for the address that has it now")
+}
+
+// A client that starts another session at once must not be refused.
+func TestPlaceOfASessionIsGivenWhileItsProcessExits(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.MaxSessions = 1 })
+	exited := make(chan struct{})
+	q.session.child.exited = exited
+	q.session.end(ended(reasonDeleted, ""))
+	replaced, f := q.bridge.reserve(honestAddress)
+	close(exited)
+	q.Eventually(q.session.stopped).Should(BeClosed())
+	if f == nil {
+		q.bridge.release(honestAddress)
+	}
+	q.Expect(f).To(BeNil())
+	q.Expect(replaced).To(BeIdenticalTo(q.session))
+}
+
+// Otherwise more processes than the limit would run.
+func TestPlaceThatAClientLeavesIsFreeAfterTheProcessHasExited(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.MaxSessions = 1 })
+	exited := make(chan struct{})
+	q.session.child.exited = exited
+	q.session.end(ended(reasonDeleted, ""))
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	_, f := q.bridge.begin(ctx, honestAddress, "")
+	isFree := q.bridge.noSessions()
+	close(exited)
+	q.Expect(f).To(HaveField("Reason", reasonClientLeft))
+	q.Expect(isFree).To(BeFalse())
+	q.Eventually(q.bridge.noSessions).Should(BeTrue())
 }
 
 // A session has one place for large messages, which must not be lost when the bridge has none.
@@ -152,7 +277,7 @@ func TestPlaceOfASessionIsGivenBackWithoutAPlaceOfAll(t *testing.T) {
 
 // They have no response that would count as use.
 func TestNotificationsAreUseOfASession(t *testing.T) {
-	q := newQuiet(t)
+	q := newQuiet(t, func(o *Options) { o.MaxRequests = 1 })
 	q.session.lastUse.Store(time.Now().Add(-time.Hour).UnixNano())
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/mcp", strings.NewReader(`{"jsonrpc":"2.0","method":"notifications/x"}`))
 	response := httptest.NewRecorder()
@@ -161,6 +286,7 @@ func TestNotificationsAreUseOfASession(t *testing.T) {
 	q.Eventually(q.toSession).Should(Receive())
 	q.Expect(q.session.resident().idle).To(BeNumerically("<", time.Hour))
 	q.Expect(q.session.resident().used).To(BeTrue())
+	q.Expect(q.send(`{"jsonrpc":"2.0","method":"notifications/x"}`).Code).To(Equal(http.StatusAccepted), "it is in flight no more")
 }
 
 // Otherwise the sessions of one client could take the places of all others.

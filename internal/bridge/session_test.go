@@ -3,7 +3,9 @@ package bridge
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -64,6 +66,27 @@ func TestEndOfASessionEndsItsRequestsAndStreams(t *testing.T) {
 	q.Expect(q.metric("session_duration_seconds")).To(Equal(1.0))
 	q.Expect(q.metric("child_crashes_total")).To(Equal(1.0))
 	q.Expect(q.bridge.noSessions()).To(BeTrue(), "its place is free")
+}
+
+func TestSlowClientsDoNotDelayTheEndOfTheirSession(t *testing.T) {
+	q, slow := newQuiet(t), slowClient{httptest.NewRecorder(), make(chan struct{})}
+	defer close(slow.reads)
+	q.Expect(q.session.add(&call{id: json.RawMessage("1"), key: "1", begun: time.Now(), stream: newStream(slow, time.Second)})).To(BeNil())
+	q.returns(func() {
+		q.session.end(ended(reasonDeleted, ""))
+		<-q.session.stopped
+	})
+}
+
+func TestIdleSessionsAreCheckedWhenTheirTimeIsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, s := NewWithT(t), &session{initialized: true, idle: time.Hour, idleTimer: time.NewTimer(time.Hour)}
+		s.lastUse.Store(time.Now().Add(-50 * time.Minute).UnixNano())
+		checked := time.Now()
+		s.checkIdle()
+		<-s.idleTimer.C
+		g.Expect(time.Since(checked)).To(Equal(10 * time.Minute))
+	})
 }
 
 func TestIdleTimeOfASession(t *testing.T) {
