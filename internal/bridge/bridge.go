@@ -103,11 +103,11 @@ func (b *Bridge) MarkReady() { b.ready.Store(true) }
 // Handler serves MCP at Options.Path, and what Options.Protect adds.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(b.opts.Path, b.limitSending(http.HandlerFunc(b.serveMCP)))
+	mux.HandleFunc(b.opts.Path, b.serveMCP)
 	if b.opts.Protect != nil {
 		return b.limitSending(b.opts.Protect(mux))
 	}
-	return mux
+	return b.limitSending(mux)
 }
 
 // AdminHandler serves /healthz, /readyz and /metrics.
