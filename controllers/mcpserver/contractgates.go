@@ -14,9 +14,11 @@ type gatedPod struct {
 	gate corev1.ConditionStatus
 	// running is true if all containers are ready, so that only the gate may keep the pod from traffic.
 	running bool
-	// contract is what the pod offers; nil while that is not known, and err is why, if the prober knows.
+	// contract is what the pod offers; nil while that is not known, and err is why, if the prober knows. refused is true
+	// if the reason is the content of its responses.
 	contract *prober.Contract
 	err      *prober.Error
+	refused  bool
 }
 
 // contractDecision is what follows from the contracts of pods.
@@ -49,8 +51,9 @@ type contractDecision struct {
 //   - A pod that offers the approved contract takes traffic. So does one that offers the recorded one, until it is
 //     replaced: an approval before a rollout must not end what serves. Once no pod offers it, it counts no more.
 //   - A pod that offers another contract takes no traffic, even if it did before.
-//   - A pod whose contract is not known stays as it is: a new one takes no traffic yet, and others go on, because the
-//     reason may be the network, or that the manager has just started.
+//   - A pod that offers what the prober refuses to read takes no traffic either: clients may read it.
+//   - A pod whose contract is not known for another reason stays as it is: a new one takes no traffic yet, and others go
+//     on, because the reason may be the network, or that the manager has just started.
 func decideContract(pods []gatedPod, approved, recorded string) contractDecision {
 	d := contractDecision{approved: cmp.Or(approved, recorded, firstContract(pods))}
 	var current *prober.Contract
@@ -58,6 +61,8 @@ func decideContract(pods []gatedPod, approved, recorded string) contractDecision
 	for _, pod := range pods {
 		gate := corev1.ConditionStatus("")
 		switch {
+		case pod.refused:
+			gate = corev1.ConditionFalse
 		case pod.contract == nil:
 			servesUnknown = servesUnknown || pod.gate == corev1.ConditionTrue
 		case pod.contract.Digest == d.approved:
@@ -106,7 +111,7 @@ func (d *contractDecision) addPending(contract *prober.Contract) {
 }
 
 func (d *contractDecision) addHeld(pod gatedPod, gate corev1.ConditionStatus) {
-	d.unjudged = d.unjudged || pod.contract == nil && pod.gate == corev1.ConditionFalse
+	d.unjudged = d.unjudged || pod.contract == nil && !pod.refused && pod.gate == corev1.ConditionFalse
 	if !pod.running || cmp.Or(gate, pod.gate) == corev1.ConditionTrue {
 		return
 	}

@@ -29,6 +29,7 @@ func TestGatesFollowContracts(t *testing.T) {
 	cannotRead.err = &prober.Error{Kind: prober.Unauthorized, Status: 401}
 	refusedAndUnreadable := offering("", refused)
 	refusedAndUnreadable.err = &prober.Error{Kind: prober.Timeout}
+	tooLarge := gatedPod{gate: opened, running: true, refused: true, err: &prober.Error{Kind: prober.TooLarge}}
 	starting := gatedPod{contract: &prober.Contract{Digest: "2"}}
 	type gates = []corev1.ConditionStatus
 	cases := map[string]struct {
@@ -87,6 +88,13 @@ func TestGatesFollowContracts(t *testing.T) {
 			pods: []gatedPod{{gate: refused}}, recorded: "1", gates: gates{unset}, want: contractDecision{unjudged: true}, decided: "1"},
 		"after a restart, old pods may be those that are not known": {
 			pods: []gatedPod{offering("", opened), offering("2", opened)}, approved: "2", recorded: "1", gates: gates{unset, opened}, decided: "2"},
+		"a server begins to offer what is refused": {
+			pods: []gatedPod{tooLarge, offering("1", opened)}, recorded: "1", gates: gates{refused, opened},
+			want: contractDecision{held: 1, unknown: true, err: tooLarge.err}, decided: "1", record: "1"},
+		"what is refused stays refused": {
+			pods: []gatedPod{{gate: refused, refused: true}}, recorded: "1", gates: gates{refused}, decided: "1"},
+		"what is refused is no first contract": {
+			pods: []gatedPod{{refused: true}, offering("1", unset)}, gates: gates{refused, opened}, decided: "1", record: "1"},
 		"the contract cannot be read": {
 			pods: []gatedPod{cannotRead}, recorded: "1", gates: gates{unset},
 			want: contractDecision{held: 1, unknown: true, err: cannotRead.err}, decided: "1"},

@@ -147,11 +147,13 @@ func (s *scope) offers(ctx context.Context) (map[string]prober.Offer, error) {
 	return offers, nil
 }
 
-// lessApproved is one of two contracts of a pod that has several addresses or ports: one that is neither approved nor
-// recorded, if there is one, or else the recorded one.
+// lessApproved is one of two contracts of a pod that has several addresses or ports: one that was refused, or else one that
+// is neither approved nor recorded, or else the recorded one.
 func lessApproved(a, b prober.Offer, approved, recorded string) prober.Offer {
 	distance := func(offer prober.Offer) int {
 		switch {
+		case offer.Refused():
+			return 3
 		case offer.Contract == nil:
 			return -1
 		case offer.Contract.Digest == approved:
@@ -197,7 +199,7 @@ func gatedPodOf(pod *corev1.Pod, offers map[string]prober.Offer, approved, recor
 			offer = lessApproved(offer, at, approved, recorded)
 		}
 	}
-	gated.contract, gated.err = offer.Contract, offer.Err
+	gated.contract, gated.err, gated.refused = offer.Contract, offer.Err, offer.Refused()
 	return gated
 }
 

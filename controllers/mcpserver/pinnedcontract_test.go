@@ -537,6 +537,10 @@ func TestGateOfAPodWhoseContractIsNotKnown(t *testing.T) {
 	g.Expect(lessApproved(known, prober.Offer{}, "", "d1")).To(Equal(known))
 	another := prober.Offer{Contract: &prober.Contract{Digest: "d2"}}
 	g.Expect(lessApproved(another, known, "d9", "d1")).To(Equal(another), "one that is not recorded is judged")
+	refused := prober.Offer{Err: &prober.Error{Kind: prober.TooLarge}}
+	g.Expect(lessApproved(another, refused, "d9", "d1")).To(Equal(refused))
+	offers["10.0.0.1"] = refused
+	g.Expect(gatedPodOf(gatedPodAt("a", "10.0.0.1", ""), offers, "d1", "").refused).To(BeTrue())
 }
 
 func TestGateThatStandsInOverridesWithoutATypeIsIgnored(t *testing.T) {

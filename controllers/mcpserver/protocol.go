@@ -192,6 +192,8 @@ func remedy(err *prober.Error) string {
 		return "the manager runs outside of the cluster, so its user needs permission to list pods, and to get and create pods/portforward; check with kubectl port-forward"
 	case prober.Invalid:
 		return "correct spec.protocol and the objects that it refers to"
+	case prober.TooLarge:
+		return "reduce what the server returns: see Limits of the probes in docs/mcpserver.md"
 	default:
 		return "check the server log, and that spec.port, spec.path and spec.transport match the server"
 	}

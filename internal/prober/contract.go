@@ -261,14 +261,24 @@ func (p *Prober) updateContract(m *member, j job, a answer) {
 	}
 }
 
-// noteOffer stores why a replica has no contract. If its lists could not be read, what it offered before stays: an
-// error may be one of the network, and clients get no other contract from such lists either.
+// noteOffer stores why a replica has no contract. What it offered before stays, because an error may be one of the network,
+// unless the content of the response is the reason.
 func (m *member) noteOffer(a answer) {
 	if !a.listed {
 		m.unlisted = m.entry.target.Verify
 		return
 	}
 	m.offerErr = firstOf(a.listErr, a.contractErr)
+	if a.contract != nil {
+		m.refusal = nil
+	}
+	m.noteRefusal(m.offerErr)
+}
+
+func (m *member) noteRefusal(err *Error) {
+	if err != nil && err.isContent() {
+		m.refusal = err
+	}
 }
 
 func firstOf(errs ...*Error) *Error {
@@ -286,11 +296,14 @@ func (e *entry) offers() map[string]Offer {
 	}
 	offers := make(map[string]Offer, len(e.members))
 	for _, m := range e.members {
-		offer := Offer{Contract: m.contract}
-		if m.contract == nil {
-			offer.Err = firstOf(m.history.err, m.offerErr)
+		switch {
+		case m.refusal != nil:
+			offers[m.address] = Offer{Err: m.refusal}
+		case m.contract == nil:
+			offers[m.address] = Offer{Err: firstOf(m.history.err, m.offerErr)}
+		default:
+			offers[m.address] = Offer{Contract: m.contract}
 		}
-		offers[m.address] = offer
 	}
 	return offers
 }
@@ -313,7 +326,7 @@ func (e *entry) agree() {
 	if !e.target.Contract {
 		e.contract, e.contractErr = nil, nil
 		for _, m := range e.members {
-			m.contract, m.offerErr = nil, nil
+			m.contract, m.offerErr, m.refusal = nil, nil, nil
 		}
 		return
 	}

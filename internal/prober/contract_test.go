@@ -692,7 +692,7 @@ func TestContractOfEventsThatEndDifferently(t *testing.T) {
 func TestErrorOfAReplicaIsForgottenWithItsContract(t *testing.T) {
 	g := NewWithT(t)
 	r := verified(t, map[string]string{"a": ""}, []string{"a"}, nil)
-	g.Expect(r.offered()).To(Equal(map[string]string{"a": errTooManyItems.Error()}))
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": tooManyItems}))
 	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute})
 	r.verify([]string{"a"}, nil)
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": ""}), "it has not been listed since")

@@ -90,6 +90,10 @@ var messages = map[ErrorKind]string{
 	NotForwarded: "the API server does not forward the connection to the pod",
 }
 
+// isContent reports whether the content of a response is the reason, and neither the network nor an error of the server.
+// Clients with other limits may accept such content.
+func (e *Error) isContent() bool { return e.Kind == TooLarge || e.Kind == NotMCP }
+
 // closed reports whether the server denies access.
 func (e *Error) closed() bool {
 	return e.Kind == Unauthorized || e.Kind == Forbidden

@@ -82,9 +82,10 @@ type member struct {
 	contract     *Contract
 	listSchedule listSchedule
 	// unready is true if the address is one of Target.Unready. unlisted is true if the last probe succeeded and was to
-	// read the lists, and the slot for that was taken. offerErr is why the last probe could not read them.
+	// read the lists, and the slot for that was taken. offerErr is why the last probe could not read them, and refusal the
+	// last error of content since they were read.
 	unready, unlisted bool
-	offerErr          *Error
+	offerErr, refusal *Error
 
 	// cancel ends the running probe; nil if none runs.
 	cancel context.CancelFunc

@@ -78,11 +78,15 @@ type Result struct {
 
 // Offer is the contract of a replica. It is the zero Offer before the first probe.
 type Offer struct {
-	// Contract is what the replica offered when its lists were last read; nil if they never were.
+	// Contract is what the replica offered when its lists were last read; nil if they never were, or if Refused.
 	Contract *Contract
-	// Err is why Contract is nil, by the last probe.
+	// Err is why Contract is nil, by the last probe, or by the last one that refused a response.
 	Err *Error
 }
+
+// Refused reports whether the replica responded with what the prober refuses for its content, because it is too large or no
+// MCP, since its lists were last read. Clients with other limits may get another contract from it.
+func (o Offer) Refused() bool { return o.Err != nil && o.Err.isContent() }
 
 func (o Offer) same(other Offer) bool {
 	return sameContract(o.Contract, other.Contract) && sameError(o.Err, other.Err)

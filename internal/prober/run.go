@@ -153,6 +153,7 @@ func (p *Prober) record(m *member, j job, a answer) {
 	m.slow = now.Sub(j.started) >= promptLimit || a.err != nil && a.err.Kind == Timeout
 	m.version = a.version
 	m.unlisted = false
+	m.noteRefusal(a.err)
 	if a.err == nil {
 		m.lastAnswer = j.started
 		p.updateContract(m, j, a)

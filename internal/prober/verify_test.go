@@ -29,6 +29,8 @@ func (r *replicas) offered() map[string]string {
 			found[address] = offer.Contract.Digest + " and an error"
 		case offer.Contract != nil:
 			found[address] = offer.Contract.Digest
+		case offer.Refused():
+			found[address] = "refused: " + offer.Err.Error()
 		case offer.Err != nil:
 			found[address] = offer.Err.Error()
 		default:
@@ -125,18 +127,12 @@ func TestStartingReplicaThatDoesNotServeIsProbedMoreOften(t *testing.T) {
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "1"}))
 }
 
+var tooManyItems = "refused: " + errTooManyItems.Error()
+
 func TestListsThatCannotBeReadAreReported(t *testing.T) {
 	g := NewWithT(t)
 	r := verified(t, map[string]string{"a": "1", "b": ""}, []string{"a"}, []string{"b"})
-	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": errTooManyItems.Error()}))
-
-	// What it offered before stays, as clients get no other contract from such lists.
-	r.offer("2", "b")
-	r.advance(2*time.Minute, time.Second, 0)
-	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "2"}))
-	r.offer("", "b")
-	r.advance(2*time.Minute, time.Second, 0)
-	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "2"}))
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": tooManyItems}))
 
 	// Verify requires Contract.
 	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute, Verify: true})
@@ -148,16 +144,55 @@ func TestListsThatCannotBeReadAreReported(t *testing.T) {
 	g.Expect(r.result("web").Offers).To(BeNil())
 }
 
-func TestListsThatCouldNotBeReadAreReportedUntilTheyAreReadAgain(t *testing.T) {
+func TestErrorOfAReplicaIsThatOfItsLastProbe(t *testing.T) {
 	g := NewWithT(t)
-	r := verified(t, map[string]string{"a": "1", "b": ""}, []string{"a"}, []string{"b"})
-	r.setScript(func(context.Context, job) answer { return answer{} })
-	r.advance(2*time.Minute, time.Second, 0)
-	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": errTooManyItems.Error()}))
-	r.setScript(func(context.Context, job) answer { return answer{listed: true, contractErr: errMalformed} })
-	r.advance(2*time.Minute, time.Second, 0)
-	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": errMalformed.Error()}))
+	r := verified(t, map[string]string{"a": "1"}, []string{"a"}, nil)
+	broken := &Error{Kind: Protocol, Code: -32603}
+	r.setScript(func(context.Context, job) answer { return answer{listed: true, listErr: broken} })
+	r.verify([]string{"a"}, []string{"b"})
+	r.settle(0)
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": broken.Error()}))
 	r.setScript(fails(Refused))
 	r.advance(2*time.Minute, time.Second, 0)
-	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": (&Error{Kind: Refused}).Error()}), "the last probe says more than the lists before")
+	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": (&Error{Kind: Refused}).Error()}), "it says more than the lists before")
+}
+
+// What a replica offered before stays while it is the network or an error of the server that keeps it from being read. A
+// response that is refused for its content may be another contract to clients with other limits.
+func TestResponsesAreRefusedUntilTheListsAreReadAgain(t *testing.T) {
+	broken := &Error{Kind: Protocol, Code: -32603}
+	for name, c := range map[string]struct {
+		answer answer
+		want   string
+	}{
+		"connection refused":         {answer{err: &Error{Kind: Refused}}, "1"},
+		"timeout":                    {answer{err: &Error{Kind: Timeout}}, "1"},
+		"lists with an error":        {answer{listed: true, listErr: broken}, "1"},
+		"lists of another server":    {answer{}, "1"},
+		"handshake too large":        {answer{err: errTooLarge}, "refused: " + errTooLarge.Error()},
+		"handshake is no MCP":        {answer{err: errNotJSON}, "refused: " + errNotJSON.Error()},
+		"too many items":             {answer{listed: true, listErr: errTooManyItems}, tooManyItems},
+		"item that is not valid":     {answer{listed: true, contractErr: errMalformed}, "refused: " + errMalformed.Error()},
+		"templates that are no MCP":  {answer{listed: true, contractErr: errNotJSON}, "refused: " + errNotJSON.Error()},
+		"templates with an error":    {answer{listed: true, contractErr: broken}, "1"},
+		"headers that are too large": {answer{err: errLongHeaders}, "refused: " + errLongHeaders.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			r := verified(t, map[string]string{"a": "1"}, []string{"a"}, nil)
+			listed := r.script
+			r.setScript(func(context.Context, job) answer { return c.answer })
+			r.advance(2*time.Minute, time.Second, 0)
+			g.Expect(r.offered()).To(Equal(map[string]string{"a": c.want}))
+			// It stays refused until the lists are read.
+			for _, later := range []answer{{}, {err: &Error{Kind: Refused}}, {listed: true, listErr: broken}} {
+				r.setScript(func(context.Context, job) answer { return later })
+				r.advance(2*time.Minute, time.Second, 0)
+				g.Expect(r.offered()).To(Equal(map[string]string{"a": c.want}))
+			}
+			r.setScript(listed)
+			r.advance(2*time.Minute, time.Second, 0)
+			g.Expect(r.offered()).To(Equal(map[string]string{"a": "1"}))
+		})
+	}
 }

@@ -1,9 +1,12 @@
 package mcpserver_test
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -124,6 +127,16 @@ func TestPinnedContract(t *testing.T) {
 	harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
 		g.Expect(conditions(m)).To(HaveKeyWithValue("Ready", "True Ready"))
 	})
+
+	// When it lists what the manager refuses to read, and clients may read, then no pod takes traffic until it is removed
+	newer.answers.AddTool(&mcp.Tool{Name: "five", InputSchema: json.RawMessage(strings.Repeat(`{"type":"object","not":`, 70) + "{}" + strings.Repeat("}", 70))}, nil)
+	w.Eventually(func() []string { return w.readyPods("tools") }).Should(BeEmpty())
+	harness.Eventually(w, "tools", &v1beta1.MCPServer{}, func(g Gomega, m *v1beta1.MCPServer) {
+		g.Expect(conditions(m)).To(HaveKeyWithValue("ContractReady", "False ContractPending"))
+		g.Expect(messageOf(m, "ContractReady")).To(ContainSubstring("nested deeper than 64 levels"))
+	})
+	newer.answers.RemoveTools("five")
+	w.Eventually(func() []string { return w.readyPods("tools") }).Should(Equal([]string{otherImage, otherImage}))
 
 	// When the digest of the spec changes with the image, then the rollout needs no approval
 	w.change("tools", func(s *v1beta1.MCPServerSpec) { s.Image, s.Contract.Digest = image, first.Status.Contract.Digest })
