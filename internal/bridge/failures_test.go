@@ -210,7 +210,7 @@ func TestGrandchildrenEndWithTheirSession(t *testing.T) {
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(alive(pid)).To(BeTrue())
 	w.Expect(s.Close()).To(Succeed())
-	w.Eventually(func() bool { return alive(pid) }).Should(BeFalse())
+	w.Eventually(func() bool { return alive(pid) }, "20s").Should(BeFalse(), "also if it ignores SIGTERM")
 }
 
 func TestStubbornServerIsKilled(t *testing.T) {
@@ -367,12 +367,14 @@ func TestCheckDetectsTheSpecVersions(t *testing.T) {
 		"deaf-to-discover":        {generations{true, nil}, 1},
 		"stateless-only":          {generations{false, []string{"2027-01-15", "2026-07-28"}}, 2},
 		"stateless-versions-only": {generations{true, []string{"2026-07-28"}}, 2},
+		"strict":                  {generations{true, nil}, 2},
 	} {
 		t.Run(behaviour, func(t *testing.T) {
 			w := newTestBridge(t, server(behaviour))
 			w.Expect(w.bridge.Check(t.Context())).To(Succeed())
 			w.Expect(w.bridge.detect(t.Context())).To(HaveValue(Equal(c.speaks)))
 			w.Eventually(func() float64 { return w.metric("child_starts_total") }).Should(Equal(c.starts))
+			w.Expect(w.metric("child_start_duration_seconds")).To(BeNumerically(">", 0))
 		})
 	}
 }
@@ -419,6 +421,32 @@ func TestProcessesThatExitTogetherAreAllReaped(t *testing.T) {
 	}
 }
 
+// Otherwise it could be reaped before the reaper knows it, and its exit would never be noticed.
+func TestProcessIsNotReapedBeforeItIsRegistered(t *testing.T) {
+	g := NewWithT(t)
+	r := &reaper{running: map[int]func(syscall.WaitStatus){}}
+	reaps := func() bool {
+		if !r.mu.TryLock() {
+			return false
+		}
+		r.mu.Unlock()
+		return true
+	}
+	syscall.ForkLock.RLock() // no process can start
+	starts := sync.OnceFunc(syscall.ForkLock.RUnlock)
+	defer starts()
+	started := make(chan error, 1)
+	go func() {
+		_, err := r.start("/no/such/server", []string{"server"}, &syscall.ProcAttr{}, nil)
+		started <- err
+	}()
+
+	g.Eventually(reaps, "20s").Should(BeFalse())
+
+	starts()
+	g.Eventually(started, testTimeout).Should(Receive(HaveOccurred()))
+}
+
 func TestStatusOfFailures(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(badRequest(codeParse, "x")).To(Equal(&failure{Status: http.StatusBadRequest, Code: codeParse, Message: "x"}))
@@ -426,13 +454,23 @@ func TestStatusOfFailures(t *testing.T) {
 	g.Expect(ended(reasonIdle, "x")).To(Equal(&failure{Status: http.StatusOK, Code: codeInternal, Reason: reasonIdle, Message: "x"}))
 }
 
-// Options.Collectors are served beside the metrics of the bridge.
-func TestMetricsOfOthersAreServed(t *testing.T) {
+// Queries name the labels, too. Options.Collectors are served beside the metrics of the bridge.
+func TestMetricsAreServed(t *testing.T) {
 	other := prometheus.NewCounter(prometheus.CounterOpts{Name: "other_total"})
 	w := newTestBridge(t, tinyServer(), func(o *Options) { o.Collectors = []prometheus.Collector{other} })
+	w.bridge.metrics.relayed(toServer, 7)
+	w.bridge.metrics.ended.WithLabelValues(reasonIdle).Inc()
+	w.bridge.metrics.requests.WithLabelValues("session").Observe(0.0005)
 	response := httptest.NewRecorder()
 	w.bridge.AdminHandler().ServeHTTP(response, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
-	w.Expect(response.Body.String()).To(And(ContainSubstring("other_total 0"), ContainSubstring("fixpoint_bridge_sessions 0")))
+	for _, metric := range []string{
+		"other_total 0", "fixpoint_bridge_sessions 0", "process_resident_memory_bytes ",
+		`fixpoint_bridge_message_bytes_total{direction="to_server"} 7`,
+		`fixpoint_bridge_sessions_ended_total{reason="` + reasonIdle + `"} 1`,
+		`fixpoint_bridge_request_duration_seconds_bucket{mode="session",le="0.001"} 1`,
+	} {
+		w.Expect(response.Body.String()).To(ContainSubstring("\n" + metric))
+	}
 }
 
 // A shell that starts a server does not pass signals on.

@@ -16,6 +16,7 @@ func TestDefaultsOfTheDocumentation(t *testing.T) {
 	g := NewWithT(t)
 	d := DefaultOptions()
 	g.Expect([]int{d.MaxSessions, d.MaxRequests, d.MaxMessageBytes, d.StderrLinesPerSecond}).To(Equal([]int{100, 64, 4194304, 50}))
+	g.Expect(smallMessage).To(Equal(16384), "what is read without a place")
 	for flag, c := range map[string]struct {
 		got  time.Duration
 		want string
@@ -75,6 +76,7 @@ func TestInvalidOptions(t *testing.T) {
 		"a drain of less than it":     {func(o *Options) { o.DrainTimeout = 3 * time.Second }, "use a longer -drain-timeout or a shorter -stop-grace"},
 		"a grace without an end":      {func(o *Options) { o.StopGrace = 1<<63 - 1 }, "-stop-grace"},
 		"a user of the system":        {func(o *Options) { o.FirstSessionUser = 5 }, "the users up to 101 more must be below 2^31"},
+		"later users of the system":   {func(o *Options) { o.FirstSessionUser, o.MaxSessions = 59500, 1000 }, "the users up to 1001 more must be below 2^31, and not be from 60000"},
 		"replicas without keys":       {func(o *Options) { o.Peers = &peers.Options{} }, "set -session-keys"},
 		"replicas whose keys are gone": {func(o *Options) {
 			o.Peers = &peers.Options{KeyDirectory: "/no/such/directory", Server: "a", Address: netip.MustParseAddrPort("127.0.0.1:1")}

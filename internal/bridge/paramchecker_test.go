@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -129,6 +130,23 @@ func TestExchangeListsAllPages(t *testing.T) {
 	for i, cursor := range []string{"", `"cursor":"\"2\"",`} {
 		g.Expect(x.sent[i]).To(Equal(`tools/list {"jsonrpc":"2.0","id":"fixpoint-tools","method":"tools/list","params":{` + cursor + `"_meta":{` + statelessMeta + `}}}`))
 	}
+}
+
+// Otherwise a server that never responds would block the calls of all clients.
+func TestExchangeEndsAfterTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, begun := NewWithT(t), time.Now()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", http.NoBody)
+		message := []byte(`{"id":1,"method":"tools/call","params":{"name":"query"}}`)
+
+		refusal := NewParamChecker(time.Minute, logr.Discard()).Check(r, message, func(ctx context.Context, _ string, _ []byte) (int, []byte, error) {
+			<-ctx.Done()
+			return 0, nil, ctx.Err()
+		})
+
+		g.Expect(refusal).To(BeNil())
+		g.Expect(time.Since(begun)).To(Equal(time.Minute))
+	})
 }
 
 // The reason of a list that fails decides whether calls are checked by it: what depends on the caller must not end the

@@ -251,10 +251,25 @@ func TestForwardedMessagesAreDroppedAfterTheyWereSent(t *testing.T) {
 	dropped := func() bool { runtime.GC(); return kept.Load().Value() == nil }
 
 	owner.Eventually(dropped).Should(BeTrue())
+	owner.Eventually(func() int { return len(other.bridge.places.all) }, "20s").Should(BeZero(), "nor the place of the message")
 
 	owner.Expect(left).NotTo(BeClosed())
 	leave()
 	owner.Eventually(left).Should(BeClosed())
+}
+
+// Otherwise one that does not read would keep its request, and a drain would wait for it.
+func TestClientsOfForwardedRequestsHaveATimeToRead(t *testing.T) {
+	w := newReplica(t, tinyServer(), peerstest.Keys(t, time.Now().Add(-time.Hour)), "a")
+	r := requestWith(t, http.Header{headerSession: {w.session()}, "Content-Type": {jsonType}, "Accept": {"*/*"}})
+	r.Body = io.NopCloser(strings.NewReader(ping))
+	client := &timedWriter{ResponseRecorder: httptest.NewRecorder()}
+
+	w.bridge.forward(client, r, w.bridge.peers.Self())
+
+	w.Expect(client.Code).To(Equal(http.StatusOK), client.Body.String())
+	w.Expect(client.deadlines).NotTo(BeEmpty())
+	w.Expect(client.deadlines[0]).To(BeTemporally("~", time.Now().Add(w.bridge.opts.IOTimeout), testTimeout))
 }
 
 // The transport sends a message again if the connection was closed before anything of it was sent.

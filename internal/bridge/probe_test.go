@@ -7,8 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 )
 
@@ -157,6 +159,21 @@ func TestHandshakesThatEnd(t *testing.T) {
 	cancel()
 	_, failed := h.run(ctx, discoverMessage)
 	q.Expect(failed).To(MatchError(ContainSubstring("the check was cancelled")))
+}
+
+// The last lines are the cause of the exit.
+func TestEndOfAServerIsReportedAfterItsLastLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		exited := &child{grace: time.Hour, exited: make(chan struct{}), stderr: newStderrLog(logr.Discard(), 1)}
+		close(exited.exited)
+		end := make(chan string, 1)
+		go func() { end <- (&handshake{child: exited}).end() }()
+		synctest.Wait()
+		g.Expect(end).NotTo(Receive())
+		close(exited.stderr.done)
+		g.Expect(<-end).To(Equal("it exited with exit status 0"))
+	})
 }
 
 // Some servers ignore methods that they do not know.

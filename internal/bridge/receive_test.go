@@ -17,6 +17,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/peers/peerstest"
 )
 
@@ -115,19 +116,41 @@ func TestLargeMessagesOfUnknownLengthAreRead(t *testing.T) {
 	in.release()
 }
 
-func TestRefusedMessagesReturnTheirPlace(t *testing.T) {
+// A client could take all memory with the header of a single message.
+func TestAnnouncedLengthTakesNoMoreMemoryThanTheLimit(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = 4 * smallMessage })
+	r := requestWith(t, nil)
+	r.Body = io.NopCloser(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", smallMessage) + `"}`))
+	r.ContentLength = 1024 * smallMessage
+
+	in, f := q.bridge.receive(httptest.NewRecorder(), r, q.session.takePlace)
+
+	q.Expect(f).To(BeNil())
+	q.Expect(cap(in.message)).To(BeNumerically("<", 16*smallMessage))
+	in.release()
+}
+
+func TestRefusedMessagesAreRecordedAndReturnTheirPlace(t *testing.T) {
 	q := newQuiet(t, func(o *Options) { o.MaxRequests = 1 })
 	q.session.inFlight.Store(1)
+	large := `{"jsonrpc":"2.0","id":1,"method":"m","params":{"x":"` + strings.Repeat("x", 2*smallMessage) + `"}}`
+	plain := http.Header{"Content-Type": {jsonType}}
 	for name, c := range map[string]struct {
 		post    http.HandlerFunc
 		headers http.Header
+		message string
 	}{
-		"the headers of another message": {q.session.post, http.Header{"Content-Type": {jsonType}, headerMethod: {"other"}}},
-		"too many requests":              {q.session.post, http.Header{"Content-Type": {jsonType}}},
-		"no session":                     {q.bridge.postSessionless, http.Header{"Content-Type": {jsonType}}},
+		"the headers of another message": {q.session.post, http.Header{"Content-Type": {jsonType}, headerMethod: {"other"}}, large},
+		"too many requests":              {q.session.post, plain, large},
+		"no session":                     {q.bridge.postSessionless, plain, large},
+		"two methods":                    {q.session.post, plain, strings.Replace(large, `"method"`, `"method":"n","method"`, 1)},
+		"a batch without a session":      {q.bridge.postSessionless, plain, "[" + large + "]"},
 	} {
+		var recorded string
+		record := callrecord.New(func(message []byte) { recorded = string(message) })
 		r := requestWith(t, c.headers)
-		r.Body = io.NopCloser(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"x":"` + strings.Repeat("x", 2*smallMessage) + `"}}`))
+		r = r.WithContext(callrecord.With(r.Context(), record))
+		r.Body = io.NopCloser(strings.NewReader(c.message))
 		response := httptest.NewRecorder()
 
 		c.post(response, r)
@@ -136,6 +159,7 @@ func TestRefusedMessagesReturnTheirPlace(t *testing.T) {
 		q.Expect(q.session.large).To(BeEmpty(), name)
 		q.Expect(q.bridge.places.all).To(BeEmpty(), name)
 		q.Expect(q.session.inFlight.Load()).To(BeEquivalentTo(1), name)
+		q.Expect(recorded == c.message).To(BeTrue(), "the record of %s has the message", name)
 	}
 }
 
@@ -186,12 +210,13 @@ func TestConnectionHasNoDeadlineAfterItsMessage(t *testing.T) {
 			r := requestWith(t, nil)
 			r.Body = io.NopCloser(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", size) + `"}`))
 
+			begun := time.Now()
 			in, f := q.bridge.receive(conn, r, q.session.takePlace)
 
 			q.Expect(f).To(BeNil())
 			in.release()
 			q.Expect(len(conn.set)).To(BeNumerically(">", 1))
-			q.Expect(conn.set[0].IsZero()).To(BeFalse(), "while it arrives")
+			q.Expect(conn.set[0].Add(-bodyGrace)).To(And(BeTemporally(">=", begun), BeTemporally("<=", time.Now())), "while it arrives")
 			q.Expect(conn.set[len(conn.set)-1].IsZero()).To(BeTrue())
 		})
 	}

@@ -265,6 +265,15 @@ func TestResponsesReachTheirRequest(t *testing.T) {
 	q.Expect(q.metric("dropped_messages_total", reasonNoStream)).To(Equal(2.0), "each has one response")
 }
 
+// Most readers of JSON, and so most clients, take the last of duplicates.
+func TestResponsesReachTheRequestOfTheirLastID(t *testing.T) {
+	q := newQuiet(t)
+	first, last := q.begin("1", ""), q.begin("2", "")
+	q.session.fromServer([]byte(`{"jsonrpc":"2.0","id":1,"id":2,"result":{}}`))
+	q.Expect(first.messages()).To(BeEmpty())
+	q.Expect(last.messages()).To(HaveLen(1))
+}
+
 // Otherwise the client would use a session that does not exist.
 func TestServerThatRejectsInitializeHasNoSession(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -58,6 +58,8 @@ func play(behaviour string) {
 		statelessOnly()
 	case "stateless-versions-only":
 		listStatelessVersionsOnly()
+	case "strict":
+		acceptOnlyInitialize()
 	case "marked":
 		markParameters()
 	case "lists-nothing":
@@ -147,9 +149,18 @@ func addTools(s *mcp.Server) {
 		return os.Getenv(in.Text), nil
 	})
 	add("grandchild", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) {
-		cmd := exec.Command("sleep", "300")
-		err := cmd.Start()
-		return strconv.Itoa(cmd.Process.Pid), err
+		cmd := exec.Command("sh", "-c", "trap '' TERM; echo begun; exec sleep 300")
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err == nil {
+			_, err = out.Read(make([]byte, 1)) // from then on, it ignores SIGTERM
+		}
+		if err != nil {
+			return "", err
+		}
+		return strconv.Itoa(cmd.Process.Pid), nil
 	})
 	add("daemon", func(context.Context, *mcp.CallToolRequest, toolInput) (string, error) {
 		cmd := exec.Command("sleep", "300")
@@ -251,6 +262,19 @@ func listStatelessVersionsOnly() {
 			return `"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}`
 		}
 		return `"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"both","version":"1"}}`
+	})
+}
+
+// acceptOnlyInitialize writes a line that is no message, and exits on a message that is not a complete initialize.
+func acceptOnlyInitialize() {
+	fmt.Println("Welcome! This line is no message.")
+	respond(func(e *envelope) string {
+		var got mcp.InitializeParams
+		err := json.Unmarshal(e.Params.raw, &got)
+		if err != nil || e.Method != methodInit || got.ProtocolVersion == "" || got.Capabilities == nil || got.ClientInfo == nil {
+			os.Exit(1)
+		}
+		return `"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"strict","version":"1"}}`
 	})
 }
 
