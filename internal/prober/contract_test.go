@@ -284,7 +284,7 @@ func newReplicas(t *testing.T, offers map[string]string) *replicas {
 	})
 	r.serve()
 	start(t, r.Prober)
-	r.settle(0)
+	r.settle()
 	return r
 }
 
@@ -327,7 +327,7 @@ func TestContractIsKnownWithTheFirstProbes(t *testing.T) {
 	g.Expect(r.count("web")).To(Equal(3), "with the probes that decide the state")
 
 	// Then the first replica is listed with the full probes, and the others are not.
-	r.advance(3*time.Hour, 5*time.Second, 0)
+	r.advance(3*time.Hour, 5*time.Second)
 	g.Expect(r.lists("a")).To(And(BeNumerically(">=", 5), BeNumerically("<=", 20)))
 	g.Expect(r.lists("b") + r.lists("c")).To(Equal(2))
 }
@@ -336,14 +336,14 @@ func TestContractChangesOnceAllReplicasAgree(t *testing.T) {
 	g := NewWithT(t)
 	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "1"})
 	r.offer("2", "a", "b")
-	r.advance(seldom, 5*time.Second, 0)
+	r.advance(seldom, 5*time.Second)
 	g.Expect(r.contract()).To(Equal("1"))
 	r.mu.Lock()
 	notified := r.changed[name("web")]
 	r.mu.Unlock()
 
 	r.offer("2", "c")
-	r.advance(seldom, 5*time.Second, 0)
+	r.advance(seldom, 5*time.Second)
 	g.Expect(r.contract()).To(Equal("2"))
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -354,11 +354,11 @@ func TestContractChangesOnceAllReplicasAgree(t *testing.T) {
 func TestChangedContractIsConfirmedImmediately(t *testing.T) {
 	g := NewWithT(t)
 	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "1"})
-	r.advance(2*time.Minute, time.Second, 0)
+	r.advance(2*time.Minute, time.Second)
 	r.offer("2", "a", "b", "c")
 	r.relist("a", "b", "c")
-	r.settle(0) // a replica that is just being probed would be listed with its next probe
-	r.advance(time.Second, 250*time.Millisecond, 0)
+	r.settle() // a replica that is just being probed would be listed with its next probe
+	r.advance(time.Second, 250*time.Millisecond)
 	g.Expect(r.contract()).To(Equal("2"))
 }
 
@@ -367,7 +367,7 @@ func TestRolloutChangesTheContractOnce(t *testing.T) {
 	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "1", "d": "2", "e": "2", "A": "2"})
 	for _, serving := range [][]string{{"a", "b", "c", "d"}, {"a", "c", "d", "e"}, {"A", "c", "d", "e"}} {
 		r.serve(serving...)
-		r.advance(3*time.Minute, time.Second, 0)
+		r.advance(3*time.Minute, time.Second)
 		g.Expect(r.contract()).To(Equal("1"), "%v", serving)
 	}
 	r.serve("A", "d", "e")
@@ -378,10 +378,10 @@ func TestContractIsKeptWhileItIsNotKnown(t *testing.T) {
 	g := NewWithT(t)
 	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "1"})
 	r.offer("", "a")
-	r.advance(seldom, 5*time.Second, 0)
+	r.advance(seldom, 5*time.Second)
 	g.Expect(r.contract()).To(Equal("1"))
 	r.setScript(fails(Refused))
-	r.advance(5*time.Minute, time.Second, 0)
+	r.advance(5*time.Minute, time.Second)
 	g.Expect(r.result("web").State).To(Equal(Failing))
 	g.Expect(r.contract()).To(Equal("1"))
 
@@ -396,7 +396,7 @@ func TestListsThatFailAreReadLessOften(t *testing.T) {
 	g := NewWithT(t)
 	r := newReplicas(t, map[string]string{"a": "1", "b": "", "c": "1"})
 	g.Expect(r.contract()).To(BeEmpty())
-	r.advance(30*time.Minute, 5*time.Second, 0)
+	r.advance(30*time.Minute, 5*time.Second)
 	g.Expect(r.lists("b")).To(BeNumerically("<=", 7))
 }
 
@@ -404,7 +404,7 @@ func TestListsThatFailAreReadLessOften(t *testing.T) {
 func TestReplicasThatDifferAreListedLessOften(t *testing.T) {
 	g := NewWithT(t)
 	r := newReplicas(t, map[string]string{"a": "1", "b": "2", "c": "1"})
-	r.advance(3*time.Hour, 5*time.Second, 0)
+	r.advance(3*time.Hour, 5*time.Second)
 	g.Expect(r.contract()).To(BeEmpty())
 	g.Expect(r.lists("b")).To(And(BeNumerically(">=", 5), BeNumerically("<=", 16)))
 	g.Expect(r.lists("c")).To(Equal(1))
@@ -414,7 +414,7 @@ func TestReplicasThatDifferAreListedLessOften(t *testing.T) {
 func TestReplicasAreNotListedAgainWhileTheFirstCannotBe(t *testing.T) {
 	g := NewWithT(t)
 	r := newReplicas(t, map[string]string{"a": "", "b": "1", "c": "1"})
-	r.advance(30*time.Minute, 5*time.Second, 0)
+	r.advance(30*time.Minute, 5*time.Second)
 	g.Expect(r.lists("b") + r.lists("c")).To(Equal(2))
 }
 
@@ -431,10 +431,10 @@ func TestReplicaThatCouldNotBeListedIsListedWithTheNextProbe(t *testing.T) {
 	})
 	r.offer("1", "d")
 	r.serve("a", "d")
-	r.advance(20*time.Minute, 5*time.Second, 0)
+	r.advance(20*time.Minute, 5*time.Second)
 	g.Expect(r.lists("d")).To(BeZero())
 	r.setScript(listed)
-	r.advance(2*time.Minute, 5*time.Second, 0)
+	r.advance(2*time.Minute, 5*time.Second)
 	g.Expect(r.lists("d")).To(Equal(1))
 }
 
@@ -451,8 +451,8 @@ func TestReplicaThatCouldNotBeListedIsNotListedImmediately(t *testing.T) {
 	})
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a", "b"}, Interval: time.Minute, Contract: true})
 	start(t, s.Prober)
-	s.settle(0)
-	s.advance(time.Minute, time.Second, 0)
+	s.settle()
+	s.advance(time.Minute, time.Second)
 	var asked []bool
 	for _, j := range s.jobs {
 		if j.address == "b" {
@@ -467,15 +467,15 @@ func TestReplicasThatAgreedAreListedSoonAfterAnotherIsTheFirst(t *testing.T) {
 	g := NewWithT(t)
 	r := newReplicas(t, map[string]string{"a": "1", "b": "2"})
 	r.serve("a", "b")
-	r.advance(3*time.Hour, 5*time.Second, 0)
+	r.advance(3*time.Hour, 5*time.Second)
 	r.offer("1", "b")
-	r.advance(seldom, 5*time.Second, 0)
+	r.advance(seldom, 5*time.Second)
 	g.Expect(r.contract()).To(Equal("1"))
 	r.offer("2", "A")
 	r.serve("A", "a", "b")
-	r.advance(70*time.Second, time.Second, 0)
+	r.advance(70*time.Second, time.Second)
 	r.offer("2", "a", "b")
-	r.advance(4*time.Minute, time.Second, 0)
+	r.advance(4*time.Minute, time.Second)
 	g.Expect(r.contract()).To(Equal("2"))
 }
 
@@ -487,14 +487,14 @@ func (r *replicas) relist(addresses ...string) {
 func TestReplicaThatDifferedIsListedImmediatelyWhenTheFirstChanges(t *testing.T) {
 	g := NewWithT(t)
 	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "2"})
-	r.advance(30*time.Minute, 5*time.Second, 0)
+	r.advance(30*time.Minute, 5*time.Second)
 	for before := r.lists("c"); r.lists("c") == before; {
-		r.advance(5*time.Second, 5*time.Second, 0)
+		r.advance(5*time.Second, 5*time.Second)
 	}
 	r.offer("3", "a", "b", "c")
 	r.relist("a", "b", "c")
-	r.settle(0)
-	r.advance(time.Second, 250*time.Millisecond, 0)
+	r.settle()
+	r.advance(time.Second, 250*time.Millisecond)
 	g.Expect(r.contract()).To(Equal("3"))
 }
 
@@ -502,7 +502,7 @@ func TestRunningProbeIsNotRepeatedWhenTheFirstReplicaChanges(t *testing.T) {
 	g := NewWithT(t)
 	r := newReplicas(t, map[string]string{"a": "1", "b": "1"})
 	r.serve("a", "b")
-	r.settle(0)
+	r.settle()
 	listed, probes := r.script, 0
 	r.setScript(func(ctx context.Context, j job) answer {
 		if j.address != "b" {
@@ -511,13 +511,13 @@ func TestRunningProbeIsNotRepeatedWhenTheFirstReplicaChanges(t *testing.T) {
 		r.mu.Lock()
 		probes++
 		r.mu.Unlock()
-		<-ctx.Done()
+		r.hang(ctx.Done())
 		return answer{}
 	})
-	r.advance(2*time.Minute, time.Second, 1)
+	r.advance(2*time.Minute, time.Second)
 	r.offer("2", "a")
 	r.relist("a", "b")
-	r.advance(time.Minute, time.Second, 2) // or the test would wait for the second one
+	r.advance(time.Minute, time.Second)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g.Expect(probes).To(Equal(1))
@@ -561,7 +561,7 @@ func TestContractIsListedWithTheProbeAfterItIsAskedFor(t *testing.T) {
 					return listed(ctx, j)
 				}
 				close(running)
-				<-ends
+				s.hang(ends)
 				return answer{listed: true, listErr: errTooManyItems}
 			})
 			set := func(asked bool) {
@@ -570,13 +570,13 @@ func TestContractIsListedWithTheProbeAfterItIsAskedFor(t *testing.T) {
 			set(test.before)
 			start(t, s.Prober)
 			g.Eventually(running).WithTimeout(testTimeout).Should(BeClosed())
-			s.settle(1)
+			s.settle()
 			s.setScript(listed)
 			set(!test.before)
 			close(ends)
-			s.settle(0)
+			s.settle()
 			set(true)
-			s.advance(10*time.Second, time.Second, 0)
+			s.advance(10*time.Second, time.Second)
 			g.Expect(s.result("web").Contract).NotTo(BeNil())
 		})
 	}
@@ -598,16 +598,16 @@ func TestErrorOfTheContractIsThatOfTheFirstReplica(t *testing.T) {
 	})
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a", "b"}, Interval: time.Minute, Contract: true})
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	g.Expect(s.result("web").ContractErr).To(Equal(errMalformed))
 	broken = map[string]bool{"b": true}
-	s.advance(seldom, 5*time.Second, 0)
+	s.advance(seldom, 5*time.Second)
 	g.Expect(s.result("web").ContractErr).To(BeNil(), "that of another replica is not that of the server")
 	broken = map[string]bool{"a": true}
-	s.advance(seldom, 5*time.Second, 0)
+	s.advance(seldom, 5*time.Second)
 	g.Expect(s.result("web").ContractErr).To(Equal(errMalformed))
 	s.setScript(func(context.Context, job) answer { return answer{} })
-	s.advance(seldom, 5*time.Second, 0)
+	s.advance(seldom, 5*time.Second)
 	g.Expect(s.result("web").ContractErr).To(Equal(errMalformed), "until it is listed again")
 }
 
@@ -632,10 +632,10 @@ func TestContractIsReadOnceItIsAskedFor(t *testing.T) {
 	g := NewWithT(t)
 	r := newReplicas(t, map[string]string{"a": "1", "b": "1", "c": "1"})
 	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute})
-	r.settle(0)
+	r.settle()
 	g.Expect(r.contract()).To(BeEmpty())
 	r.serve("a")
-	r.settle(0)
+	r.settle()
 	g.Expect(r.contract()).To(Equal("1"), "with a probe that is not scheduled")
 }
 

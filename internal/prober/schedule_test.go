@@ -3,6 +3,7 @@ package prober
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,6 +29,8 @@ type simulation struct {
 	// responses are when servers that wait respond.
 	responses map[int]time.Time
 	sequence  int
+	// ends are closed when probes that hang end.
+	ends []<-chan struct{}
 }
 
 func newSimulation(t *testing.T, concurrency int) *simulation {
@@ -60,7 +63,7 @@ func probed(t *testing.T, target Target) *simulation {
 	s := newSimulation(t, 4)
 	s.Set(name("web"), target)
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	return s
 }
 
@@ -76,8 +79,31 @@ func (s *simulation) setScript(script func(context.Context, job) answer) {
 	s.script = script
 }
 
-// settle waits until all due probes have run, except for hanging ones.
-func (s *simulation) settle(hanging int) {
+// hang keeps a probe running until a channel is closed, while the clock advances.
+func (s *simulation) hang(until <-chan struct{}) {
+	s.mu.Lock()
+	s.ends = append(s.ends, until)
+	s.mu.Unlock()
+	<-until
+}
+
+// hanging is the number of probes that hang.
+func (s *simulation) hanging() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ends = slices.DeleteFunc(s.ends, func(until <-chan struct{}) bool {
+		select {
+		case <-until:
+			return true
+		default:
+			return false
+		}
+	})
+	return len(s.ends)
+}
+
+// settle waits until all due probes have run, except for those that hang.
+func (s *simulation) settle() {
 	s.t.Helper()
 	NewWithT(s.t).Eventually(func() bool {
 		s.Prober.mu.Lock()
@@ -86,16 +112,16 @@ func (s *simulation) settle(hanging int) {
 		// The scheduler may have set its timer before the clock was advanced.
 		s.wakeScheduler()
 		late := ok && !next.After(s.clock.Now())
-		return !late && s.queue.prompt.backlog() == 0 && s.queue.running() <= hanging && len(s.Prober.changed) == 0
+		return !late && s.queue.prompt.backlog() == 0 && s.queue.running() == s.hanging() && len(s.Prober.changed) == 0
 	}).WithTimeout(testTimeout).WithPolling(time.Millisecond).Should(BeTrue())
 }
 
 // advance advances the clock in small steps.
-func (s *simulation) advance(d, step time.Duration, hanging int) {
+func (s *simulation) advance(d, step time.Duration) {
 	s.t.Helper()
 	for ; d > 0; d -= step {
 		s.clock.Step(step)
-		s.settle(hanging)
+		s.settle()
 	}
 }
 
@@ -115,7 +141,7 @@ func TestHangingServerDelaysNoOthers(t *testing.T) {
 	s := newSimulation(t, 8)
 	s.setScript(func(ctx context.Context, j job) answer {
 		if j.url.Host == "s0" {
-			<-ctx.Done()
+			s.hang(ctx.Done())
 		}
 		return answer{listed: true}
 	})
@@ -123,8 +149,8 @@ func TestHangingServerDelaysNoOthers(t *testing.T) {
 		s.Set(name(fmt.Sprint(i)), Target{URL: fmt.Sprintf("http://s%d/mcp", i), Interval: 30 * time.Second})
 	}
 	start(t, s.Prober)
-	s.settle(1)
-	s.advance(5*time.Minute, time.Second, 1)
+	s.settle()
+	s.advance(5*time.Minute, time.Second)
 	g.Expect(s.count("s0")).To(Equal(1))
 	for i := 1; i < targets; i++ {
 		g.Expect(s.count(fmt.Sprintf("s%d", i))).To(And(BeNumerically(">=", 10), BeNumerically("<=", 13)))
@@ -139,11 +165,11 @@ func TestProbesSpreadOverTheInterval(t *testing.T) {
 		s.Set(name(fmt.Sprint(i)), Target{URL: "http://same/mcp", Interval: 30 * time.Second})
 	}
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	g.Expect(s.count("same")).To(Equal(targets), "all first probes come at once")
 	for range 90 {
 		before := s.count("same")
-		s.advance(time.Second, time.Second, 0)
+		s.advance(time.Second, time.Second)
 		g.Expect(s.count("same")-before).To(BeNumerically("<", 3*targets/30), "later probes are spread")
 	}
 }
@@ -157,7 +183,7 @@ func TestServersWithTimeoutsShareHalfOfTheSlots(t *testing.T) {
 			return answer{listed: true}
 		}
 		if hang {
-			<-ctx.Done()
+			s.hang(ctx.Done())
 		}
 		return answer{err: &Error{Kind: Timeout}}
 	})
@@ -166,9 +192,9 @@ func TestServersWithTimeoutsShareHalfOfTheSlots(t *testing.T) {
 	}
 	s.Set(name("good"), Target{URL: "http://good/mcp"})
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	hang = true
-	s.advance(5*time.Minute, time.Second, 2)
+	s.advance(5*time.Minute, time.Second)
 	g.Expect(s.count("good")).To(BeNumerically(">=", 10))
 	g.Expect(s.count("bad")).To(Equal(6 + 2))
 }
@@ -223,12 +249,12 @@ func TestServerThatFailsForSecondsIsNotFailing(t *testing.T) {
 	s.random = func() float64 { return 0.5 }
 	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: 30 * time.Second})
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	s.setScript(fails(Refused))
 	for s.count("web") == 1 {
-		s.advance(time.Second, time.Second, 0)
+		s.advance(time.Second, time.Second)
 	}
-	s.advance(5*time.Second, time.Second, 0)
+	s.advance(5*time.Second, time.Second)
 	g.Expect(s.result("web")).To(And(HaveField("State", Answering), HaveField("Failures", 1)))
 }
 
@@ -243,7 +269,7 @@ func TestResultFollowsTheServer(t *testing.T) {
 		return answer{server: Server{Name: "web", Tools: 3}, listed: true}
 	})
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	began := s.clock.Now()
 	g.Expect(s.result("web")).To(Equal(Result{
 		State: Answering, Since: began, Replicas: 1, Answered: 1, Decided: 1, Server: &Server{Name: "web", Tools: 3},
@@ -251,12 +277,12 @@ func TestResultFollowsTheServer(t *testing.T) {
 	g.Eventually(func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.changed[key] }).WithTimeout(testTimeout).Should(Equal(1))
 
 	// Unchanged results cause no notification.
-	s.advance(time.Minute, time.Second, 0)
+	s.advance(time.Minute, time.Second)
 	g.Expect(s.result("web").Since).To(Equal(began))
 	g.Expect(s.changed[key]).To(Equal(1))
 
 	s.setScript(fails(Refused))
-	s.advance(time.Minute, time.Second, 0)
+	s.advance(time.Minute, time.Second)
 	result := s.result("web")
 	g.Expect(result.State).To(Equal(Failing))
 	g.Expect(result.Err).To(Equal(&Error{Kind: Refused}))
@@ -266,7 +292,7 @@ func TestResultFollowsTheServer(t *testing.T) {
 	// Failures of the old token do not count for the new one.
 	s.setScript(func(context.Context, job) answer { return answer{server: Server{Name: "web 2"}, listed: true} })
 	s.Set(key, Target{URL: "http://web/mcp", Token: "2"})
-	s.settle(0)
+	s.settle()
 	g.Expect(s.result("web")).To(And(HaveField("State", Answering), HaveField("Server", Equal(&Server{Name: "web 2"}))))
 }
 
@@ -278,16 +304,16 @@ func TestSetOfSameTargetProbesNothing(t *testing.T) {
 	}
 	s.Set(name("web"), target())
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	s.Set(name("web"), target())
-	s.settle(0)
+	s.settle()
 	g.Expect(s.count("web")).To(Equal(2))
 
 	rotated := target()
 	rotated.Bearer = Credential("two")
 	s.Set(name("web"), rotated)
 	g.Expect(s.result("web").State).To(Equal(Answering), "the result is kept")
-	s.settle(0)
+	s.settle()
 	g.Expect(s.count("web")).To(Equal(4))
 	g.Expect(s.jobs[len(s.jobs)-1].header.Get("Authorization")).To(Equal("Bearer two"))
 }
@@ -303,13 +329,13 @@ func TestReplicasAreAddedAndRemoved(t *testing.T) {
 	})
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1"}})
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	g.Expect(s.result("web")).To(HaveField("State", Answering))
 
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "bad:1"}})
-	s.settle(0)
+	s.settle()
 	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Replicas", 2), HaveField("Answered", 1)))
-	s.advance(time.Minute, time.Second, 0)
+	s.advance(time.Minute, time.Second)
 	g.Expect(s.result("web")).To(And(HaveField("State", Failing), HaveField("Err", Equal(&Error{Kind: Refused}))))
 
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1"}})
@@ -324,19 +350,19 @@ func TestReusedAddressIsProbedAgain(t *testing.T) {
 	}
 	s.Set(name("web"), target("one"))
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	s.Set(name("web"), target("one"))
-	s.settle(0)
+	s.settle()
 	g.Expect(s.count("web")).To(Equal(1))
 
 	s.setScript(fails(Refused))
 	s.Set(name("web"), target("two"))
 	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Decided", 0)))
-	s.settle(0)
+	s.settle()
 	g.Expect(s.count("web")).To(Equal(2))
 
 	s.Forget(name("web"))
-	s.advance(2*time.Minute, time.Second, 0)
+	s.advance(2*time.Minute, time.Second)
 	g.Expect(s.count("web")).To(Equal(2), "neither pod is probed any more")
 }
 
@@ -350,13 +376,13 @@ func TestNewVersionReadsServerInfoAgain(t *testing.T) {
 	})
 	s.Set(name("web"), Target{URL: "http://web/mcp", Version: "1"})
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	g.Expect(s.result("web").Server.Tools).To(Equal(3))
 
 	tools = 4
 	s.Set(name("web"), Target{URL: "http://web/mcp", Version: "2"})
 	g.Expect(s.result("web").State).To(Equal(Answering))
-	s.settle(0)
+	s.settle()
 	g.Expect(s.result("web").Server.Tools).To(Equal(4))
 	g.Expect(s.count("web")).To(Equal(2))
 }
@@ -379,8 +405,8 @@ func TestNewVersionDuringAProbeReadsServerInfoAgain(t *testing.T) {
 	})
 	s.Set(name("web"), Target{URL: "http://web/mcp", Version: "2"})
 	close(responds)
-	s.settle(0)
-	s.advance(time.Minute, time.Second, 0)
+	s.settle()
+	s.advance(time.Minute, time.Second)
 
 	g.Expect(s.result("web").Server.Tools).To(Equal(4))
 }
@@ -391,15 +417,15 @@ func TestStartingReplicaIsProbedMoreOften(t *testing.T) {
 	s.setScript(fails(Refused))
 	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: 40 * time.Second})
 	start(t, s.Prober)
-	s.settle(0)
-	s.advance(21*time.Second, time.Second, 0)
+	s.settle()
+	s.advance(21*time.Second, time.Second)
 	g.Expect(s.count("web")).To(Equal(3))
 	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Err", Equal(&Error{Kind: Refused}))))
-	s.advance(10*time.Second, time.Second, 0)
+	s.advance(10*time.Second, time.Second)
 	g.Expect(s.result("web").State).To(Equal(Failing))
 
 	s.setScript(func(context.Context, job) answer { return answer{listed: true} })
-	s.advance(45*time.Second, time.Second, 0)
+	s.advance(45*time.Second, time.Second)
 	g.Expect(s.result("web").State).To(Equal(Answering))
 }
 
@@ -407,28 +433,28 @@ func TestForgetAndNewTokenCancelTheProbe(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)
 	hang := func(ctx context.Context, _ job) answer {
-		<-ctx.Done()
+		s.hang(ctx.Done())
 		return answer{err: &Error{Kind: Timeout}}
 	}
 	s.setScript(hang)
 	s.Set(name("web"), Target{URL: "http://web/mcp", Token: "1"})
 	start(t, s.Prober)
-	s.settle(1)
+	s.settle()
 	s.Set(name("web"), Target{URL: "http://web/mcp", Token: "2"})
 	g.Eventually(func() int { return s.count("web") }).WithTimeout(testTimeout).Should(Equal(2))
-	s.settle(1)
+	s.settle()
 	g.Expect(s.result("web")).To(And(HaveField("State", Unknown), HaveField("Err", BeNil())))
 
 	// A new credential restarts the running probe.
 	s.Set(name("web"), Target{URL: "http://web/mcp", Token: "2", Bearer: Credential("x")})
 	g.Eventually(func() int { return s.count("web") }).WithTimeout(testTimeout).Should(Equal(3))
-	s.settle(1)
+	s.settle()
 
 	s.Forget(name("web"))
-	s.settle(0)
+	s.settle()
 	_, ok := s.Result(name("web"))
 	g.Expect(ok).To(BeFalse())
-	s.advance(time.Minute, time.Second, 0)
+	s.advance(time.Minute, time.Second)
 	g.Expect(s.count("web")).To(Equal(3))
 }
 
@@ -437,21 +463,21 @@ func TestProbeThatSucceedsAlthoughItIsDisplacedCounts(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)
 	s.setScript(func(ctx context.Context, _ job) answer {
-		<-ctx.Done()
+		s.hang(ctx.Done())
 		return answer{listed: true}
 	})
 	s.Set(name("web"), Target{URL: "http://web/mcp"})
 	start(t, s.Prober)
-	s.settle(1)
+	s.settle()
 	s.setScript(func(context.Context, job) answer { return answer{listed: true} })
 	s.Prober.mu.Lock()
 	m := s.entries[name("web")].members[0]
 	m.displaced = true
 	m.cancel()
 	s.Prober.mu.Unlock()
-	s.settle(0)
+	s.settle()
 	g.Expect(s.result("web").State).To(Equal(Answering))
-	s.advance(time.Minute, time.Second, 0)
+	s.advance(time.Minute, time.Second)
 	g.Expect(s.count("web")).To(BeNumerically(">", 1), "it is probed again")
 }
 
@@ -466,7 +492,7 @@ func TestContextOfAProbeEndsWithIt(t *testing.T) {
 	})
 	s.Set(name("web"), Target{URL: "http://web/mcp"})
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	g.Expect(<-ended).To(BeClosed())
 }
 
@@ -479,7 +505,7 @@ func TestDelayIsMeasuredFromTheDueTime(t *testing.T) {
 	wait := m.due.Add(late).Sub(s.clock.Now())
 	s.Prober.mu.Unlock()
 	s.clock.Step(wait)
-	s.settle(0)
+	s.settle()
 	g.Expect(s.count("web")).To(Equal(2))
 	var delay dto.Metric
 	g.Expect(s.metrics.delay.Write(&delay)).To(Succeed())
@@ -497,7 +523,7 @@ func TestSchedulerIsWokenAlsoWhileItDoesNotWait(t *testing.T) {
 func TestFullProbesAreRareAndByOneReplica(t *testing.T) {
 	g := NewWithT(t)
 	s := probed(t, Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1", "c:1"}})
-	s.advance(time.Hour, time.Second, 0)
+	s.advance(time.Hour, time.Second)
 	lists := 0
 	for _, j := range s.jobs {
 		if j.list {
@@ -584,13 +610,13 @@ func TestChangedIntervalSpreadsTheNextProbes(t *testing.T) {
 	set(2 * time.Hour)
 	set(time.Hour)
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	g.Expect(s.count("web")).To(Equal(targets), "first probes are due immediately")
 
 	set(20 * time.Second)
-	s.advance(time.Second, time.Second, 0)
+	s.advance(time.Second, time.Second)
 	g.Expect(s.count("web")).To(Equal(targets), "not all at once")
-	s.advance(20*time.Second, time.Second, 0)
+	s.advance(20*time.Second, time.Second)
 	g.Expect(s.count("web")).To(And(BeNumerically(">=", 2*targets), BeNumerically("<=", 4*targets)))
 }
 
@@ -598,13 +624,13 @@ func TestChangedIntervalDoesNotRepeatARunningProbe(t *testing.T) {
 	g := NewWithT(t)
 	s := probed(t, Target{URL: "http://web/mcp", Interval: time.Hour})
 	s.setScript(func(ctx context.Context, _ job) answer {
-		<-ctx.Done()
+		s.hang(ctx.Done())
 		return answer{}
 	})
-	s.advance(time.Hour, time.Minute, 1)
+	s.advance(time.Hour, time.Minute)
 	g.Expect(s.count("web")).To(Equal(2))
 	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: 10 * time.Second})
-	s.advance(30*time.Second, time.Second, 2) // or the test would wait for the second one
+	s.advance(30*time.Second, time.Second)
 	g.Expect(s.count("web")).To(Equal(2))
 }
 
@@ -625,9 +651,9 @@ func TestAnotherReplicaIsListedWhileTheFirstFails(t *testing.T) {
 	s.setScript(othersList(func(context.Context) *Error { return &Error{Kind: Refused} }))
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}, Interval: time.Minute})
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	g.Expect(s.result("web").Server.Tools).To(Equal(NotCounted))
-	s.advance(2*time.Minute, time.Second, 0)
+	s.advance(2*time.Minute, time.Second)
 	g.Expect(s.result("web").Server).To(Equal(&Server{Name: "web", Capabilities: []string{"tools"}, Tools: 3}))
 }
 
@@ -636,17 +662,17 @@ func TestAnotherReplicaIsListedAfterTheOneThatListsIsRemoved(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)
 	s.setScript(othersList(func(ctx context.Context) *Error {
-		<-ctx.Done()
+		s.hang(ctx.Done())
 		return &Error{Kind: Timeout}
 	}))
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}, Interval: time.Minute})
 	start(t, s.Prober)
-	s.settle(1)
+	s.settle()
 	g.Expect(s.result("web").Server.Tools).To(Equal(NotCounted))
 
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"b:1"}, Interval: time.Minute})
-	s.settle(0)
-	s.advance(2*time.Minute, time.Second, 0)
+	s.settle()
+	s.advance(2*time.Minute, time.Second)
 
 	g.Expect(s.result("web").Server).To(Equal(&Server{Name: "web", Capabilities: []string{"tools"}, Tools: 3}))
 }
@@ -695,9 +721,9 @@ func TestRemovedReplicaIsNotProbedAgain(t *testing.T) {
 	g := NewWithT(t)
 	s := probed(t, Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}})
 	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1"}})
-	s.settle(0)
+	s.settle()
 	before := s.count("web")
-	s.advance(2*time.Minute, time.Second, 0)
+	s.advance(2*time.Minute, time.Second)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, j := range s.jobs[before:] {
@@ -729,8 +755,8 @@ func TestNewestVersionIsRequestedWithEachFullProbe(t *testing.T) {
 	s.setScript(func(_ context.Context, j job) answer { return answer{listed: j.list, version: sessionVersion} })
 	s.Set(name("web"), Target{URL: "http://web/mcp"})
 	start(t, s.Prober)
-	s.settle(0)
-	s.advance(time.Hour, time.Second, 0)
+	s.settle()
+	s.advance(time.Hour, time.Second)
 	full := 0
 	for _, j := range s.jobs {
 		if j.full {
@@ -795,13 +821,13 @@ func TestNewCredentialReadsTheServerAgain(t *testing.T) {
 	target := Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}, Bearer: Credential("one")}
 	s.Set(name("web"), target)
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	g.Expect(s.result("web").Server.Tools).To(Equal(3))
 
 	tools = 4
 	target.Bearer = Credential("two")
 	s.Set(name("web"), target)
-	s.settle(0)
+	s.settle()
 	g.Expect(s.result("web").Server.Tools).To(Equal(4))
 	for _, j := range s.jobs {
 		g.Expect(j.version).To(BeEmpty(), j.address)
@@ -823,19 +849,19 @@ func TestListsThatCouldNotBeReadAreReadAgainSoon(t *testing.T) {
 	target := Target{URL: "http://web/mcp", Version: "1"}
 	s.Set(name("web"), target)
 	start(t, s.Prober)
-	s.settle(0)
+	s.settle()
 	g.Expect(s.result("web").ListErr).To(Equal(&Error{Kind: Timeout}))
 	s.setScript(tools(3, nil))
-	s.advance(2*time.Minute, time.Second, 0)
+	s.advance(2*time.Minute, time.Second)
 	g.Expect(s.result("web")).To(And(HaveField("Server.Tools", 3), HaveField("ListErr", BeNil())))
 
 	// Nor does a probe that fails count as one that has read them.
 	s.setScript(fails(Refused))
 	target.Version = "2"
 	s.Set(name("web"), target)
-	s.advance(30*time.Second, time.Second, 0)
+	s.advance(30*time.Second, time.Second)
 	s.setScript(tools(4, nil))
-	s.advance(2*time.Minute, time.Second, 0)
+	s.advance(2*time.Minute, time.Second)
 	g.Expect(s.result("web").Server.Tools).To(Equal(4))
 }
 
@@ -853,7 +879,7 @@ func TestForgottenServerIsNotProbedAgainForAnotherCredential(t *testing.T) {
 	s.Set(name("web"), Target{URL: "http://web/mcp", Bearer: Credential("x")})
 	s.Forget(name("web"))
 	close(ends)
-	s.settle(0)
-	s.advance(time.Minute, time.Second, 0)
+	s.settle()
+	s.advance(time.Minute, time.Second)
 	g.Expect(s.count("web")).To(Equal(1))
 }

@@ -12,7 +12,7 @@ import (
 func verified(t *testing.T, offers map[string]string, serving, unready []string) *replicas {
 	r := newReplicas(t, offers)
 	r.verify(serving, unready)
-	r.settle(0)
+	r.settle()
 	return r
 }
 
@@ -49,14 +49,14 @@ func TestReplicasThatDoNotServeAreListed(t *testing.T) {
 	// When one begins to serve, then it is not probed as a new one.
 	before := r.count("web")
 	r.verify([]string{"a", "b"}, nil)
-	r.settle(0)
+	r.settle()
 	g.Expect(r.count("web")).To(Equal(before))
 	g.Expect(r.result("web")).To(And(HaveField("State", Answering), HaveField("Replicas", 2)))
 
 	// When none serves, then their state is not that of the server.
 	r.setScript(fails(Refused))
 	r.verify(nil, []string{"a", "b"})
-	r.advance(5*time.Minute, time.Second, 0)
+	r.advance(5*time.Minute, time.Second)
 	g.Expect(r.result("web")).To(And(HaveField("State", Unknown), HaveField("Replicas", 0), HaveField("Err", BeNil())))
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "2"}), "what they offered last")
 }
@@ -72,10 +72,10 @@ func TestReplicaThatDoesNotServeDoesNotDescribeTheServer(t *testing.T) {
 		}
 		return answer{server: Server{Name: j.address}, listed: j.list}
 	})
-	r.advance(2*time.Minute, time.Second, 0)
+	r.advance(2*time.Minute, time.Second)
 	g.Expect(r.result("web").Server.Name).To(Equal("a"))
 	failing = "a"
-	r.advance(seldom, 5*time.Second, 0)
+	r.advance(seldom, 5*time.Second)
 	g.Expect(r.result("web").Server.Name).To(Equal("a"))
 }
 
@@ -83,9 +83,9 @@ func TestReplicaThatDoesNotServeDoesNotDescribeTheServer(t *testing.T) {
 func TestVerifiedReplicaThatChangesIsFoundWithinTwoIntervals(t *testing.T) {
 	g := NewWithT(t)
 	r := verified(t, map[string]string{"a": "1", "b": "1", "c": "1"}, []string{"a", "b", "c"}, nil)
-	r.advance(10*time.Minute, time.Second, 0)
+	r.advance(10*time.Minute, time.Second)
 	r.offer("2", "b")
-	r.advance(2*time.Minute, time.Second, 0)
+	r.advance(2*time.Minute, time.Second)
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "2", "c": "1"}))
 }
 
@@ -95,14 +95,14 @@ func TestVerifiedReplicaThatCouldNotBeListedIsProbedEarlier(t *testing.T) {
 	r := verified(t, map[string]string{"a": "1"}, []string{"a"}, nil)
 	listed := r.script
 	r.setScript(func(context.Context, job) answer { return answer{} })
-	r.advance(2*time.Minute, time.Second, 0)
+	r.advance(2*time.Minute, time.Second)
 	before := r.count("web")
-	r.advance(4*time.Minute, time.Second, 0)
+	r.advance(4*time.Minute, time.Second)
 	g.Expect(r.count("web") - before).To(BeNumerically(">=", 12))
 	r.setScript(listed)
-	r.advance(time.Minute, time.Second, 0)
+	r.advance(time.Minute, time.Second)
 	before = r.count("web")
-	r.advance(4*time.Minute, time.Second, 0)
+	r.advance(4*time.Minute, time.Second)
 	g.Expect(r.count("web")-before).To(BeNumerically("<=", 5), "until it is listed")
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1"}))
 }
@@ -119,11 +119,11 @@ func TestStartingReplicaThatDoesNotServeIsProbedMoreOften(t *testing.T) {
 		return listed(ctx, j)
 	})
 	r.verify([]string{"a"}, []string{"b"})
-	r.advance(10*time.Minute, time.Second, 0)
+	r.advance(10*time.Minute, time.Second)
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": (&Error{Kind: Refused}).Error()}))
 	g.Expect(r.result("web").State).To(Equal(Answering))
 	r.setScript(listed)
-	r.advance(20*time.Second, time.Second, 0)
+	r.advance(20*time.Second, time.Second)
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": "1"}))
 }
 
@@ -138,7 +138,7 @@ func TestListsThatCannotBeReadAreReported(t *testing.T) {
 	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute, Verify: true})
 	g.Expect(r.result("web").Offers).To(BeNil())
 	listed := r.lists("a")
-	r.advance(2*time.Minute, time.Second, 0)
+	r.advance(2*time.Minute, time.Second)
 	g.Expect(r.lists("a")).To(BeNumerically("<=", listed+1), "for the description of the server")
 	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute, Contract: true})
 	g.Expect(r.result("web").Offers).To(BeNil())
@@ -150,10 +150,10 @@ func TestErrorOfAReplicaIsThatOfItsLastProbe(t *testing.T) {
 	broken := &Error{Kind: Protocol, Code: -32603}
 	r.setScript(func(context.Context, job) answer { return answer{listed: true, listErr: broken} })
 	r.verify([]string{"a"}, []string{"b"})
-	r.settle(0)
+	r.settle()
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": broken.Error()}))
 	r.setScript(fails(Refused))
-	r.advance(2*time.Minute, time.Second, 0)
+	r.advance(2*time.Minute, time.Second)
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": "1", "b": (&Error{Kind: Refused}).Error()}), "it says more than the lists before")
 }
 
@@ -182,16 +182,16 @@ func TestResponsesAreRefusedUntilTheListsAreReadAgain(t *testing.T) {
 			r := verified(t, map[string]string{"a": "1"}, []string{"a"}, nil)
 			listed := r.script
 			r.setScript(func(context.Context, job) answer { return c.answer })
-			r.advance(2*time.Minute, time.Second, 0)
+			r.advance(2*time.Minute, time.Second)
 			g.Expect(r.offered()).To(Equal(map[string]string{"a": c.want}))
 			// It stays refused until the lists are read.
 			for _, later := range []answer{{}, {err: &Error{Kind: Refused}}, {listed: true, listErr: broken}} {
 				r.setScript(func(context.Context, job) answer { return later })
-				r.advance(2*time.Minute, time.Second, 0)
+				r.advance(2*time.Minute, time.Second)
 				g.Expect(r.offered()).To(Equal(map[string]string{"a": c.want}))
 			}
 			r.setScript(listed)
-			r.advance(2*time.Minute, time.Second, 0)
+			r.advance(2*time.Minute, time.Second)
 			g.Expect(r.offered()).To(Equal(map[string]string{"a": "1"}))
 		})
 	}
