@@ -13,6 +13,8 @@ const (
 	idleServing = 100 * time.Millisecond
 	// keepAlive is how long an idle connection of a client stays open.
 	keepAlive = 2 * time.Minute
+	// sendTimeout is how long a client may take to receive what one write sends.
+	sendTimeout = 30 * time.Second
 )
 
 // idleConnections keep the connections of clients that send no request at the moment. net/http closes such a connection
@@ -68,6 +70,8 @@ type clientConn struct {
 	buffer int
 	// isUnused is true if the last read ended without a byte.
 	isUnused atomic.Bool
+	// hasDeadline is true while a handler limits the time of its writes.
+	hasDeadline atomic.Bool
 }
 
 // Read implements net.Conn.
@@ -91,6 +95,20 @@ func (c *clientConn) Read(p []byte) (int, error) {
 		n, err = c.Conn.Read(p)
 	}
 	return n, err
+}
+
+// Write implements net.Conn. A client that does not read loses its connection. A limit for the response would end streams.
+func (c *clientConn) Write(p []byte) (int, error) {
+	if !c.hasDeadline.Load() {
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(sendTimeout))
+	}
+	return c.Conn.Write(p)
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *clientConn) SetWriteDeadline(deadline time.Time) error {
+	c.hasDeadline.Store(!deadline.IsZero())
+	return c.Conn.SetWriteDeadline(deadline)
 }
 
 func isTimeout(err error) bool {

@@ -7,7 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	. "github.com/onsi/gomega"
 )
@@ -115,4 +118,29 @@ func TestShutdownClosesIdleConnections(t *testing.T) {
 	_, err := f.reader.ReadByte()
 	f.Expect(errors.Is(err, io.EOF)).To(BeTrue(), "%v", err)
 	f.Eventually(f.parked).Should(BeZero())
+}
+
+func TestClientsHaveATimeToReceive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		client, served := net.Pipe()
+		defer client.Close()
+		conn := &clientConn{Conn: served}
+		defer conn.Close()
+		// A client that does not read
+		failsAfter := func() time.Duration {
+			begun := time.Now()
+			_, err := io.WriteString(conn, "event")
+			g.Expect(err).To(MatchError(os.ErrDeadlineExceeded))
+			return time.Since(begun)
+		}
+		g.Expect(failsAfter()).To(Equal(sendTimeout))
+		g.Expect(failsAfter()).To(Equal(sendTimeout), "each part")
+		// A handler may set another limit
+		g.Expect(conn.SetWriteDeadline(time.Now().Add(time.Second))).To(Succeed())
+		g.Expect(failsAfter()).To(Equal(time.Second))
+		g.Expect(failsAfter()).To(BeZero())
+		g.Expect(conn.SetWriteDeadline(time.Time{})).To(Succeed())
+		g.Expect(failsAfter()).To(Equal(sendTimeout))
+	})
 }

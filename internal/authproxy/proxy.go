@@ -282,6 +282,7 @@ func (p *Proxy) AdminHandler() http.Handler {
 // immediately.
 func (p *Proxy) Serve(ctx, force context.Context, clients, admin net.Listener) error {
 	front, back := newServer(p.handler), newServer(p.AdminHandler())
+	back.WriteTimeout = sendTimeout
 	serving := map[net.Listener]*http.Server{admin: back}
 	for _, listener := range keepIdle(front, clients) {
 		serving[listener] = front
