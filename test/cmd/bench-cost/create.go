@@ -33,7 +33,7 @@ func (c *column) create(ctx context.Context) error {
 		return err
 	}
 	server := measure.ProcessorTimes()[apiServer]
-	profiled := c.profile(ctx)
+	profiled := c.profile(ctx, partCreate)
 	ready, err := c.createApps(ctx)
 	if err := errors.Join(err, profiled()); err != nil {
 		return err
@@ -92,18 +92,18 @@ func (c *column) memory(ctx context.Context) error {
 
 // profile writes CPU profiles of the manager and of the API server, of a few seconds each, until the function that it
 // returns is called. `go tool pprof` merges profiles that it is given together.
-func (c *column) profile(ctx context.Context) func() error {
+func (c *column) profile(ctx context.Context, part string) func() error {
 	if c.profiles == "" {
 		return func() error { return nil }
 	}
 	ended := make(chan struct{})
 	var failures [2]error
 	var group sync.WaitGroup
-	group.Go(func() { failures[0] = c.profileUntil(ctx, ended, http.DefaultClient, c.manager.Pprof, "manager") })
+	group.Go(func() { failures[0] = c.profileUntil(ctx, ended, http.DefaultClient, c.manager.Pprof, part+"-manager") })
 	group.Go(func() {
 		server, err := rest.HTTPClientFor(c.cluster.Admin())
 		if err == nil {
-			err = c.profileUntil(ctx, ended, server, c.cluster.URL(), apiServer)
+			err = c.profileUntil(ctx, ended, server, c.cluster.URL(), part+"-"+apiServer)
 		}
 		failures[1] = err
 	})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -30,6 +31,7 @@ func (c *column) delete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	profiled := c.profile(ctx, partDelete)
 	began, gone, waited := time.Now(), map[string]time.Time{}, make(chan error, 1)
 	go func() {
 		var err error
@@ -39,10 +41,7 @@ func (c *column) delete(ctx context.Context) error {
 	err = contest.Each(ctx, c.count, func(ctx context.Context, i int) error {
 		return c.user.Delete(ctx, contest.NewApp(c.namespace, contest.AppName(i)))
 	})
-	if failed := <-waited; err == nil {
-		err = failed
-	}
-	if err != nil {
+	if err = errors.Join(err, <-waited, profiled()); err != nil {
 		return err
 	}
 	if err := c.settle(ctx, c.manager); err != nil {
