@@ -210,6 +210,14 @@ func TestStepThatWasDoneReportsItsDrift(t *testing.T) {
 		h.mustReconcile(t)
 		g.Expect(h.events.take()).To(ContainElement(And(HavePrefix("Warning DriftCorrected (Correct): "), HaveSuffix("; reverting"))), event)
 	})
+	t.Run("and that it is being reverted, if that failed", func(t *testing.T) {
+		g := NewWithT(t)
+		h, observe := newDrifting(t, nil, errors.New("the cloud is down"))
+		observe(missing)
+		_, err := h.reconcile(t)
+		g.Expect(err).To(MatchError(ContainSubstring("the cloud is down")))
+		g.Expect(h.events.take()).To(ContainElement(And(HavePrefix("Warning DriftCorrected (Correct): "), HaveSuffix("; reverting"))), event)
+	})
 	t.Run("but not for a new generation, which may be why", func(t *testing.T) {
 		g := NewWithT(t)
 		h, observe := newDrifting(t, phases.Done("allocated"), nil)
