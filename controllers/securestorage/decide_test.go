@@ -397,19 +397,25 @@ func TestErrorsAreNotRetriedBeforeAzureAsks(t *testing.T) {
 
 // Objects that were created together do not stay together, and an object does not have the same delay each time.
 func TestDelaysDependOnObjectAndTime(t *testing.T) {
-	g := NewWithT(t)
-	uids, times := map[time.Duration]bool{}, map[time.Duration]bool{}
-	for i := range 100 {
-		s := newScope()
-		s.clock = clocktesting.NewFakePassiveClock(noon.Add(time.Duration(i) * time.Second))
-		times[s.jitter(time.Minute)] = true
-		s = newScope()
-		s.storage.UID = types.UID(strconv.Itoa(i))
-		uids[s.jitter(time.Minute)] = true
-		g.Expect(s.jitter(time.Minute)).To(Equal(s.jitter(time.Minute)))
+	for name, delay := range map[string]func(*scope) time.Duration{
+		"jitter":        func(s *scope) time.Duration { return s.jitter(time.Minute) },
+		"poll interval": (*scope).pollInterval,
+		"throttled":     func(s *scope) time.Duration { return s.atLeast(time.Minute) },
+	} {
+		g := NewWithT(t)
+		uids, times := map[time.Duration]bool{}, map[time.Duration]bool{}
+		for i := range 100 {
+			s := newScope()
+			s.clock = clocktesting.NewFakePassiveClock(noon.Add(time.Duration(i) * time.Second))
+			times[delay(s)] = true
+			s = newScope()
+			s.storage.UID = types.UID(strconv.Itoa(i))
+			uids[delay(s)] = true
+			g.Expect(delay(s)).To(Equal(delay(s)), name)
+		}
+		g.Expect(uids).To(HaveLen(100), name)
+		g.Expect(times).To(HaveLen(100), name)
 	}
-	g.Expect(uids).To(HaveLen(100))
-	g.Expect(times).To(HaveLen(100))
 }
 
 func TestDelaysAreNeverTooShort(t *testing.T) {
