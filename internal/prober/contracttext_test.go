@@ -61,6 +61,7 @@ func TestTextIsBoundedAndDoesNotDependOnOrder(t *testing.T) {
 		"as long as possible":  {[]string{tool("a", 60<<10), tool("b", 60<<10), tool("c", 60<<10), tool("d", 60<<10), tool("e", 10<<10)}, 5, 0},
 		"too long together":    {[]string{tool("a", 60<<10), tool("b", 60<<10), tool("c", 60<<10), tool("d", 60<<10), tool("e", 60<<10), tool("f", 60<<10), tool("g", 60<<10), tool("h", 1)}, 4, 4},
 		"exactly as long":      {[]string{tool("e", 1), tool("d", longest), tool("c", longest), tool("b", longest), tool("a", longest)}, 4, 1},
+		"one byte more":        {[]string{tool("d", longest-99), tool("c", longest), tool("b", longest), tool("a", longest), tool("e", 100-len(tool("e", 0)))}, 4, 1},
 		"one byte too long":    {[]string{tool("a", longest+1)}, 0, 1},
 		"with a valid end":     {[]string{`{"name":"a","x":` + strings.Repeat(" ", maxItemBytes) + `{}}`}, 0, 1},
 		"one is too long":      {[]string{tool("a", 100), tool("b", maxItemBytes), tool("c", 1)}, 2, 1},
@@ -75,6 +76,11 @@ func TestTextIsBoundedAndDoesNotDependOnOrder(t *testing.T) {
 			g.Expect(text.Items).To(HaveLen(c.kept))
 			g.Expect(text.Omitted).To(Equal(c.omitted))
 			g.Expect(len(reader.texts.current)).To(BeNumerically("<=", maxItemBytes), "what is too long takes no memory")
+			held := 0
+			for _, item := range reader.kept {
+				held += len(item.raw)
+			}
+			g.Expect(held).To(BeNumerically("<=", maxTextBytes), "nor what is omitted")
 			if c.omitted > 0 {
 				g.Expect(DigestOfText(text)).To(BeEmpty())
 			}

@@ -152,6 +152,10 @@ func TestHandshakeFails(t *testing.T) {
 	endsEarly := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 	})
+	inChunks := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page("application/json", "{}").ServeHTTP(w, r)
+		_ = http.NewResponseController(w).Flush()
+	})
 	redirectsEvents := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		page("text/event-stream", "event: endpoint\ndata: http://elsewhere.example/m\n\n").ServeHTTP(w, r)
 		_ = http.NewResponseController(w).Flush()
@@ -187,6 +191,7 @@ func TestHandshakeFails(t *testing.T) {
 		"a page":             {handler: page("text/html", "<h1>Welcome</h1>"), then: Error{Kind: NotMCP}, message: "the response is not MCP"},
 		"a page, sse":        {handler: page("text/html", "<h1>Welcome</h1>"), sse: true, then: Error{Kind: NotMCP}, message: "the response is not MCP"},
 		"other JSON":         {handler: page("application/json", `{"hello":"world"}`), then: Error{Kind: NotMCP}, message: "the response is not MCP"},
+		"JSON in chunks":     {handler: inChunks, then: Error{Kind: NotMCP}, message: "the response is not MCP"},
 		"no JSON":            {handler: page("application/json", `hello`), then: Error{Kind: NotMCP}, message: "the response is not MCP"},
 		"an error":           {handler: rpc(`"error":{"code":-32603,"message":"request 4711 failed"}`), then: Error{Kind: Protocol, Code: -32603}, message: "the server responded to the handshake with JSON-RPC error -32603"},
 		"an unknown version": {handler: rpc(`"result":{"protocolVersion":"1999-01-01","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`), then: Error{Kind: Protocol, Detail: "the server supports no known protocol version"}, message: "unexpected response: the server supports no known protocol version"},
@@ -405,12 +410,23 @@ func TestReplicasAreDialledWithTheHostOfTheService(t *testing.T) {
 // Servers refuse other names on the loopback interface, which is where a port-forward arrives.
 func TestReplicasAreProbedUnderAnotherHost(t *testing.T) {
 	g := NewWithT(t)
-	secure := httptest.NewTLSServer(streamable(newServer(), nil))
+	var host string
+	handler := streamable(newServer(), nil)
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host = r.Host
+		handler.ServeHTTP(w, r)
+	}))
 	defer secure.Close()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
 	target := Target{URL: "https://example.com:8080/mcp", Addresses: []string{hostOf(t, secure.URL)}, CA: ca}
 	g.Expect(probeOnce(t, target).err).To(Equal(&Error{Kind: Forbidden, Status: 403}))
 	g.Expect(probeWith(t, Options{Host: "localhost"}, target).err).To(BeNil())
+	g.Expect(host).To(Equal("localhost:8080"))
+	target.URL = "https://example.com/mcp"
+	g.Expect(probeWith(t, Options{Host: "localhost"}, target).err).To(BeNil())
+	secure.Close()
+	g.Expect(host).To(Equal("localhost"))
+	g.Expect(probeWith(t, Options{Host: "localhost"}, Target{URL: ":"}).err).To(HaveField("Kind", Invalid))
 }
 
 func TestSameHostRedirectsAreFollowed(t *testing.T) {
@@ -419,6 +435,21 @@ func TestSameHostRedirectsAreFollowed(t *testing.T) {
 	mux.Handle("/mcp", http.RedirectHandler("/mcp/", http.StatusTemporaryRedirect))
 	mux.Handle("/mcp/", streamable(newServer(), &mcp.StreamableHTTPOptions{Stateless: true}))
 	g.Expect(probeOnce(t, Target{URL: serve(t, mux).URL + "/mcp"}).err).To(BeNil())
+}
+
+// It would get the credentials.
+func TestRedirectsToAnotherHostAreNotFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		var hosts []string
+		dial := serveInBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			hosts = append(hosts, r.Host)
+			http.Redirect(w, r, "http://elsewhere.example/mcp", http.StatusTemporaryRedirect)
+		}))
+		g.Expect(probeWith(t, Options{Dial: dial}, Target{URL: bubbled, Bearer: Credential("secret")}).err).To(Equal(&Error{Kind: Redirected}))
+		synctest.Wait()
+		g.Expect(hosts).To(Equal([]string{"web.default.svc", "web.default.svc"}), "server/discover and initialize")
+	})
 }
 
 // A redirect to the same host without TLS would send the credentials in clear text.
@@ -505,8 +536,10 @@ func TestHandshakeNamesTheClient(t *testing.T) {
 				g := NewWithT(t)
 				var methods []string
 				var initialize json.RawMessage
+				var compressed bool
 				handler := test.handler(newServer())
 				dial := serveInBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					compressed = compressed || r.Header.Get("Accept-Encoding") != ""
 					body, _ := io.ReadAll(r.Body)
 					r.Body = io.NopCloser(bytes.NewReader(body))
 					var call struct {
@@ -525,6 +558,7 @@ func TestHandshakeNamesTheClient(t *testing.T) {
 				found := probeWith(t, options, Target{URL: bubbled, Transport: test.transport}, func(j *job) { j.list, j.version = false, test.version })
 				synctest.Wait()
 				g.Expect(found.err).To(BeNil())
+				g.Expect(compressed).To(BeFalse(), "little could become much")
 				g.Expect(methods).To(Equal(test.then))
 				g.Expect(initialize).To(MatchJSON(`{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"fixpoint-prober","version":"4.5"}}`))
 			})
@@ -543,6 +577,23 @@ func TestHandshakeThatFailsIsNotRepeated(t *testing.T) {
 	server.Close()
 	g.Expect(found.err).To(Equal(&Error{Kind: NotMCP}))
 	g.Expect(requests).To(Equal(1), "the version is that of its sessions")
+
+	for name, test := range map[string]struct {
+		handler http.Handler
+		then    []string
+	}{
+		"the server knows neither request":  {status(404), []string{"POST", "POST"}},
+		"the stream can be continued later": {page("text/event-stream", "id: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n\n"), []string{"POST", "POST"}},
+	} {
+		var methods []string
+		server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			methods = append(methods, r.Method)
+			test.handler.ServeHTTP(w, r)
+		}))
+		g.Expect(probeOnce(t, Target{URL: server.URL}).err).NotTo(BeNil(), name)
+		server.Close()
+		g.Expect(methods).To(Equal(test.then), name)
+	}
 
 	dialled := 0
 	found = probeWith(t, Options{Dial: func(context.Context, string, string) (net.Conn, error) {

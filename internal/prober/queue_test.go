@@ -101,12 +101,13 @@ func TestNamespaceThatHasWaitedLongestIsFirst(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	q := newQueue(64)
-	for namespace, waits := range map[string]time.Duration{"second": 2 * time.Second, "first": 3 * time.Second, "third": time.Second} {
-		dueIn(q, namespace, 1, false, now.Add(-waits))
+	const namespaces = 20
+	for i := range namespaces {
+		dueIn(q, fmt.Sprint(i), 2, false, now.Add(-time.Duration(1+i*7%namespaces)*time.Second))
 	}
 	q.promote(now)
-	for _, namespace := range []string{"first", "second", "third"} {
-		g.Expect(q.take().namespace()).To(Equal(namespace))
+	for i := range namespaces {
+		g.Expect(now.Sub(q.take().due)).To(Equal(time.Duration(namespaces-i) * time.Second))
 	}
 }
 
@@ -131,6 +132,51 @@ func TestProbesThatMoveToTheSlowLaneLeaveSlots(t *testing.T) {
 	q.promote(next)
 	g.Expect(q.separate(next)).To(BeEmpty())
 	g.Expect(taken(q)).To(Equal(map[string]int{"b": 1}))
+}
+
+func TestNextIsTheFirstReplicaThatIsDueOrHangs(t *testing.T) {
+	for waits, then := range map[time.Duration]time.Duration{500 * time.Millisecond: 500 * time.Millisecond, 10 * time.Second: promptLimit} {
+		g := NewWithT(t)
+		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		q := newQueue(4)
+		dueIn(q, "a", 1, false, now)
+		hang(q, now)
+		dueIn(q, "a", 1, false, now.Add(waits))
+		next, ok := q.next()
+		g.Expect(ok).To(BeTrue())
+		g.Expect(next).To(Equal(now.Add(then)))
+	}
+}
+
+// The one that has run longest is the least likely to end by itself.
+func TestProbesOfANamespaceEndInTheOrderOfTheirStart(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	q := newQueue(64)
+	const number = 20
+	dueIn(q, "a", number, false, now)
+	q.promote(now)
+	for i := range number {
+		q.take().started = now.Add(-time.Duration(i*7%number) * time.Second)
+	}
+	for i, m := range q.prompt.longest() {
+		g.Expect(m.started).To(Equal(now.Add(time.Duration(i+1-number) * time.Second)))
+	}
+}
+
+// Or else it could take slots without end.
+func TestRemovedReplicaLeavesTheSlotsOfItsNamespaceCounted(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	q := newQueue(64)
+	dueIn(q, "a", 17, true, now)
+	removed := q.waiting[16]
+	q.promote(now)
+	g.Expect(taken(q)).To(Equal(map[string]int{"a": 16}))
+	q.remove(removed)
+	dueIn(q, "a", 17, true, now)
+	q.promote(now)
+	g.Expect(taken(q)).To(BeEmpty())
 }
 
 func TestOneProbeEndsForOneSlot(t *testing.T) {

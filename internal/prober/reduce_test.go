@@ -55,6 +55,7 @@ func TestReducerKeepsMessagesWithoutItems(t *testing.T) {
 		"a long string":           {body: `{"result":{"instructions":"` + long + `","tools":[1]}}`, then: `{"result":{"instructions":"` + long[:maxString] + `","tools":[]}}`, items: [4]int{1}},
 		"an escape at the end":    {body: `["` + long[:maxString-1] + `\"abc\u1234"]`, then: `["` + long[:maxString-1] + `"]`},
 		"escapes before the end":  {body: `["` + strings.Repeat(`\\`, maxString) + `"]`, then: `["` + strings.Repeat(`\\`, maxString/2-longestCharacter/2) + `"]`},
+		"escapes up to the end":   {body: `["x` + strings.Repeat(`\\`, maxString) + `"]`, then: `["x` + strings.Repeat(`\\`, maxString/2-longestCharacter/2) + `"]`},
 		"a character at the end":  {body: `["` + long[:maxString-1] + `€€"]`, then: `["` + long[:maxString-1] + `"]`},
 		"pages with cursors":      {body: strings.Repeat(page, 10), then: strings.Repeat(strings.Replace(page, "[1]", "[]", 1), 10), items: [4]int{10}},
 		"not JSON":                {body: "<p class=\"a\">What, again?</p>", then: "<p class=\"a\">What, again?</p>"},
@@ -67,6 +68,12 @@ func TestReducerKeepsMessagesWithoutItems(t *testing.T) {
 		},
 		"an item over two lines":   {events: true, body: "data: {\"result\":{\"tools\":[{\"a\":\ndata: 1}]}}\n\n", then: "data: {\"result\":{\"tools\":[\ndata:]}}\n\n", items: [4]int{1}},
 		"an event that ends early": {events: true, body: "data: {\"result\":{\"tools\":[1\n\ndata: {\"result\":{\"tools\":[2]}}\n\n", then: "data: {\"result\":{\"tools\":[\n\ndata: {\"result\":{\"tools\":[]}}\n\n", items: [4]int{2}},
+		"a comment in an event":    {events: true, body: "data: {\"result\":{\"tools\":[1,\n:\nretry\ndata: 2]}}\n\n", then: "data: {\"result\":{\"tools\":[\n:\nretry\ndata:]}}\n\n", items: [4]int{2}},
+		"events with CRLF":         {events: true, body: "data: {\"result\":{\"tools\":[1\r\n\r\ndata: {\"result\":{\"tools\":[2]}}\r\n\r\n", then: "data: {\"result\":{\"tools\":[\n\r\ndata: {\"result\":{\"tools\":[]}}\r\n\r\n", items: [4]int{2}},
+		"a field that is no data":  {events: true, body: "datas: {\"result\":{\"tools\":[1]}}\nda:ta: {\"result\":{\"tools\":[1]}}\n\n", then: "datas: {\"result\":{\"tools\":[1]}}\nda:ta: {\"result\":{\"tools\":[1]}}\n\n"},
+		"as many values":           {body: "[" + strings.Repeat("0,", handshakeValues+listValues-1), then: "[" + strings.Repeat("0,", handshakeValues+listValues-1)},
+		"as many bytes":            {body: strings.Repeat(" ", handshakeKept+listKept), then: strings.Repeat(" ", handshakeKept+listKept)},
+		"as deep":                  {body: strings.Repeat("[", maxDepth), then: strings.Repeat("[", maxDepth)},
 		"an endpoint":              {events: true, body: "event: endpoint\ndata: /m?s=[1\n\n", then: "event: endpoint\ndata: /m?s=[1\n\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,10 +99,14 @@ func TestReducerRejects(t *testing.T) {
 		"deep nesting":                            {body: strings.Repeat("[", maxDepth+1), then: "the response is too large: JSON is nested deeper than 64 levels"},
 		"deep nesting in an item":                 {body: `{"result":{"tools":[` + strings.Repeat(`{"a":`, maxDepth), then: "the response is too large: JSON is nested deeper than 64 levels"},
 		"many bytes":                              {body: strings.Repeat(" ", handshakeKept+listKept+1), then: "the response is too large"},
+		"many bytes in strings":                   {body: strings.Repeat(`"`+strings.Repeat("x", maxString-2)+`"`, (handshakeKept+listKept)/maxString-1) + `"` + strings.Repeat("x", maxString), then: "the response is too large"},
+		"many bytes before the end of a list":     {body: strings.Repeat(" ", handshakeKept+listKept-len(`{"result":{"tools":[`)) + `{"result":{"tools":[]`, then: "the response is too large"},
+		"many empty lines":                        {events: true, body: strings.Repeat("\n", handshakeKept+listKept+1), then: "the response is too large"},
 		"many bytes in comments":                  {events: true, body: ":" + strings.Repeat("x", handshakeKept+listKept), then: "the response is too large"},
 		"a line break in a string":                {body: "{\"a\":\"\n", then: "the response is not MCP"},
 		"a string over two lines":                 {events: true, body: "data: {\"a\":\"\ndata: \"}\n\n", then: "the response is not MCP"},
 		"a control character":                     {body: "{\"a\":\"\x00\"}", then: "the response is not MCP"},
+		"a control character in an item":          {body: "{\"result\":{\"tools\":[\"\x00\"]}}", then: "the response is not MCP"},
 		"a line that is empty only for the SDK":   {events: true, body: "event: ping\ndata: [\n\r\r\ndata: {\"result\":{\"tools\":[1]}}\n\n", then: carriageReturn},
 		"a line that ends only for other clients": {events: true, body: ": x\rdata: {\"result\":{\"tools\":[1]}}\n\n", then: carriageReturn},
 		"a carriage return within an item":        {events: true, body: "data: {\"result\":{\"tools\":[[ \r ]]}}\n\n", then: carriageReturn},
@@ -109,6 +120,14 @@ func TestReducerRejects(t *testing.T) {
 			g.Expect(len(kept)).To(BeNumerically("<=", k.maxBytes))
 		})
 	}
+}
+
+// Each event with data takes memory of the SDK, however many lines it has; comments and other fields take none.
+func TestReducerCountsEventsWithData(t *testing.T) {
+	g := NewWithT(t)
+	r := reducer{kept: &kept{maxBytes: handshakeKept}, events: true}
+	g.Expect(r.write([]byte(": c\nevent: message\nid: 1\ndata: \ndata: \n\nevent: ping\n\n:\n\ndata: 1\n\n"))).To(BeNil())
+	g.Expect(r.messages).To(Equal(2))
 }
 
 // The result must not depend on how the network splits a body.

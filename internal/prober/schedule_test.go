@@ -308,6 +308,12 @@ func TestSetOfSameTargetProbesNothing(t *testing.T) {
 	s.Set(name("web"), target())
 	s.settle()
 	g.Expect(s.count("web")).To(Equal(2))
+	var due []time.Time
+	for range 10 {
+		s.Set(name("web"), target())
+		due = append(due, s.queue.waiting[0].due)
+	}
+	g.Expect(due).To(HaveEach(due[0]), "nor does it postpone the next probe")
 
 	rotated := target()
 	rotated.Bearer = Credential("two")
@@ -385,6 +391,34 @@ func TestNewVersionReadsServerInfoAgain(t *testing.T) {
 	s.settle()
 	g.Expect(s.result("web").Server.Tools).To(Equal(4))
 	g.Expect(s.count("web")).To(Equal(2))
+}
+
+func TestNewVersionDuringAProbeDoesNotProbeTheReplicaTwice(t *testing.T) {
+	g := NewWithT(t)
+	p := newProber(t, Options{})
+	p.Set(name("web"), Target{URL: "http://web/mcp", Version: "1"})
+	p.queue.promote(p.options.Clock.Now())
+	m := p.queue.take()
+	m.fresh, m.cancel = false, func() {}
+	p.Set(name("web"), Target{URL: "http://web/mcp", Version: "2"})
+	g.Expect(p.queue.waiting).To(BeEmpty())
+}
+
+// A server can be upgraded without a new version of the target.
+func TestDescriptionIsThatOfTheLastProbeOfTheFirstReplica(t *testing.T) {
+	g := NewWithT(t)
+	s := newSimulation(t, 4)
+	version := "1"
+	s.setScript(func(_ context.Context, j job) answer {
+		return answer{server: Server{Version: version + j.address}, listed: j.list}
+	})
+	s.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a", "b"}, Interval: time.Minute})
+	start(t, s.Prober)
+	s.settle()
+	g.Expect(s.result("web").Server.Version).To(Equal("1a"))
+	version = "2"
+	s.advance(2*time.Minute, time.Second)
+	g.Expect(s.result("web").Server.Version).To(Equal("2a"))
 }
 
 // What a probe reads that began before the change may be that of the former version.
@@ -522,7 +556,7 @@ func TestSchedulerIsWokenAlsoWhileItDoesNotWait(t *testing.T) {
 
 func TestFullProbesAreRareAndByOneReplica(t *testing.T) {
 	g := NewWithT(t)
-	s := probed(t, Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1", "c:1"}})
+	s := probed(t, Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1", "c:1"}, Version: "1"})
 	s.advance(time.Hour, time.Second)
 	lists := 0
 	for _, j := range s.jobs {
@@ -578,6 +612,9 @@ func TestCountsAreKeptUntilCountedAgain(t *testing.T) {
 	server.Tools = NotCounted
 	e.updateServer(answer{server: server, listed: true, listErr: &Error{Kind: Timeout}}, true)
 	e.updateServer(answer{server: server}, true)
+	g.Expect(e.listErr).To(Equal(&Error{Kind: Timeout}), "until they are listed again")
+	e.updateServer(answer{server: Server{Name: "another replica"}}, false)
+	g.Expect(e.server.Name).To(Equal("web"))
 	g.Expect(e.server.Tools).To(Equal(3), "a failed list keeps the counts")
 	g.Expect(e.listSchedule.next).To(Equal(later))
 
@@ -585,6 +622,11 @@ func TestCountsAreKeptUntilCountedAgain(t *testing.T) {
 	e.updateServer(answer{server: server}, true)
 	g.Expect(e.server.Tools).To(Equal(NotCounted))
 	g.Expect(e.listSchedule.due(later.Add(-time.Hour))).To(BeTrue(), "another version is listed again")
+
+	e.listSchedule.next = later
+	server.Version = "3"
+	e.updateServer(answer{server: server, listed: true}, true)
+	g.Expect(e.listSchedule.next).To(Equal(later), "unless it has just been listed")
 }
 
 func TestTimeoutIsLimited(t *testing.T) {
@@ -701,8 +743,165 @@ func TestEndOfAProbeLetsTheNextOneList(t *testing.T) {
 			p.finish(t.Context(), m, j, answer{err: &Error{Kind: Timeout}})
 
 			g.Expect(p.job(m, now).full).To(BeTrue())
+			g.Expect(m.restart).To(BeFalse(), "it is repeated once")
 		})
 	}
+}
+
+func TestEndOfAnotherProbeDoesNotLetTheNextOneList(t *testing.T) {
+	g := NewWithT(t)
+	p := newProber(t, Options{})
+	p.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a:1", "b:1"}})
+	now := p.options.Clock.Now()
+	p.queue.promote(now)
+	a, b := p.queue.take(), p.queue.take()
+	b.cancel = func() {}
+	g.Expect(p.job(a, now).full).To(BeTrue())
+	p.finish(t.Context(), b, p.job(b, now), answer{})
+	g.Expect(p.job(a, now).full).To(BeFalse())
+}
+
+// ended has probed a replica for some time, on the clock of p.
+func ended(ctx context.Context, p *Prober, takes time.Duration, a answer) *member {
+	p.Set(name("web"), Target{URL: "http://web/mcp", Interval: time.Minute})
+	now := p.options.Clock.Now()
+	p.queue.promote(now)
+	m := p.queue.take()
+	m.started, m.cancel = now, func() {}
+	j := p.job(m, now)
+	p.options.Clock.(*clocktesting.FakeClock).Step(takes)
+	if ctx == nil {
+		m.displaced, ctx = true, context.Background()
+	}
+	p.finish(ctx, m, j, a)
+	return m
+}
+
+func TestErrorOfAProbeThatTheProberEndsIsNotThatOfTheServer(t *testing.T) {
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	failed := answer{err: &Error{Kind: Refused}}
+	for how, test := range map[string]struct {
+		ctx     context.Context // nil if the probe is displaced
+		answer  answer
+		then    history
+		waiting int
+	}{
+		"failed":                   {t.Context(), failed, history{state: Unknown, failures: 1, err: failed.err}, 1},
+		"displaced":                {nil, failed, history{state: Unknown}, 1},
+		"displaced, but succeeded": {nil, answer{}, history{state: Answering}, 1},
+		"the manager stops":        {stopped, failed, history{state: Unknown}, 0},
+	} {
+		t.Run(how, func(t *testing.T) {
+			g := NewWithT(t)
+			p := newProber(t, Options{Clock: clocktesting.NewFakeClock(time.Now())})
+			m := ended(test.ctx, p, 0, test.answer)
+			g.Expect(m.history).To(Equal(test.then))
+			g.Expect(p.queue.waiting).To(HaveLen(test.waiting))
+			g.Expect(m.displaced).To(BeFalse())
+		})
+	}
+}
+
+// A slow probe would hold a slot that others need, and the slots of the slow lane are few.
+func TestProbesThatTakeASecondAreSlow(t *testing.T) {
+	for how, test := range map[string]struct {
+		takes time.Duration
+		err   *Error
+		then  bool
+	}{
+		"almost a second":  {promptLimit - 1, nil, false},
+		"a second":         {promptLimit, nil, true},
+		"refused":          {0, &Error{Kind: Refused}, false},
+		"refused slowly":   {promptLimit, &Error{Kind: Refused}, true},
+		"a short timeout":  {promptLimit / 2, &Error{Kind: Timeout}, true},
+		"with its retries": {promptLimit + 1, &Error{Kind: Timeout}, true},
+	} {
+		t.Run(how, func(t *testing.T) {
+			p := newProber(t, Options{Clock: clocktesting.NewFakeClock(time.Now())})
+			NewWithT(t).Expect(ended(t.Context(), p, test.takes, answer{err: test.err}).slow).To(Equal(test.then))
+		})
+	}
+}
+
+// The lists of another server took the slot of the namespace, which is no failure of this one.
+func TestListThatIsPostponedIsReadHalfAnIntervalLater(t *testing.T) {
+	g := NewWithT(t)
+	p := newProber(t, Options{Clock: clocktesting.NewFakeClock(time.Now())})
+	m := ended(t.Context(), p, 0, answer{})
+	g.Expect(m.entry.listSchedule).To(Equal(listSchedule{next: p.options.Clock.Now().Add(30 * time.Second)}))
+}
+
+func TestSchedulerIsWokenForWhatIsDueBeforeItsTimer(t *testing.T) {
+	for how, test := range map[string]struct {
+		timer   time.Duration
+		backlog int
+		then    bool
+	}{
+		"nothing":                 {timer: time.Second},
+		"the probe of the member": {timer: time.Hour, then: true},
+		"a replica that waits":    {timer: time.Second, backlog: 1, then: true},
+	} {
+		t.Run(how, func(t *testing.T) {
+			g := NewWithT(t)
+			p := newProber(t, Options{Clock: clocktesting.NewFakeClock(time.Now())})
+			now := p.options.Clock.Now()
+			p.Set(name("web"), Target{URL: "http://web/mcp"})
+			p.queue.promote(now)
+			m := p.queue.take()
+			dueIn(p.queue, "other", test.backlog, false, now)
+			p.queue.promote(now)
+			p.nextWake = now.Add(test.timer)
+			m.started, m.cancel = now, func() {}
+			j := p.job(m, now)
+			// A change of the result would wake the scheduler, too.
+			m.history = history{state: Failing, failures: 5, err: &Error{Kind: Refused}}
+			p.updateState(m.entry)
+			<-p.wake
+
+			p.finish(t.Context(), m, j, answer{err: &Error{Kind: Refused}})
+
+			g.Expect(len(p.wake) > 0).To(Equal(test.then))
+		})
+	}
+}
+
+func TestSchedulerWaitsUntilTheNextProbe(t *testing.T) {
+	for how, test := range map[string]struct {
+		due  []time.Duration
+		then time.Duration
+	}{
+		"none":            {nil, time.Hour},
+		"one":             {[]time.Duration{time.Minute, 2 * time.Minute}, time.Minute},
+		"one in a moment": {[]time.Duration{time.Millisecond}, batchWindow},
+	} {
+		t.Run(how, func(t *testing.T) {
+			g := NewWithT(t)
+			p := newProber(t, Options{Clock: clocktesting.NewFakeClock(time.Now())})
+			now := p.options.Clock.Now()
+			for _, due := range test.due {
+				dueIn(p.queue, "default", 1, false, now.Add(due))
+			}
+			g.Expect(p.dispatch(t.Context())).To(Equal(test.then))
+			g.Expect(p.nextWake).To(Equal(now.Add(test.then)))
+		})
+	}
+}
+
+func TestProbesAreRepeatedByTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		probes := make(chan struct{}, 100)
+		p := newProber(t, Options{})
+		p.probe = func(context.Context, job) answer {
+			probes <- struct{}{}
+			return answer{listed: true}
+		}
+		p.Set(name("web"), Target{URL: bubbled, Interval: 30 * time.Second})
+		start(t, p)
+		<-time.After(10 * time.Minute)
+		g.Expect(len(probes)).To(BeNumerically("~", 20, 2))
+	})
 }
 
 func TestNextProbesAreSpread(t *testing.T) {
@@ -714,6 +913,35 @@ func TestNextProbesAreSpread(t *testing.T) {
 		p.random = func() float64 { return random }
 		g.Expect(p.nextProbe(m, true, now, now)).To(BeTemporally("~", now.Add(waits[0]), time.Millisecond), "after the first probe")
 		g.Expect(p.nextProbe(m, false, now, now)).To(BeTemporally("~", now.Add(waits[1]), time.Millisecond), "after a later one")
+	}
+}
+
+func TestNextProbeDependsOnTheLastOnes(t *testing.T) {
+	const interval, timeout = 100 * time.Second, time.Second
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for how, test := range map[string]struct {
+		member member
+		first  bool
+		random float64
+		takes  time.Duration
+		then   time.Duration
+	}{
+		"starting":                       {member: member{history: history{state: Unknown, failures: 1}}, then: 25 * time.Second},
+		"starting without serving":       {member: member{unready: true, history: history{state: Failing, failures: 5}}, then: 25 * time.Second},
+		"started without serving":        {member: member{unready: true, history: history{state: Answering}}, then: 90 * time.Second},
+		"failing":                        {member: member{history: history{state: Failing, failures: 5}}, then: 90 * time.Second},
+		"failing with a new credential":  {member: member{history: history{state: Failing, failures: 5}}, first: true, then: 90 * time.Second},
+		"failed once":                    {member: member{history: history{state: Answering, failures: 1}, lastAnswer: now.Add(-interval)}, random: 1, then: interval - timeout - batchWindow},
+		"failed once, long ago":          {member: member{history: history{state: Answering, failures: 1}, lastAnswer: now.Add(-3 * interval)}, then: 10 * time.Second},
+		"failed soon after it succeeded": {member: member{history: history{state: Answering, failures: 1}, lastAnswer: now}, then: 90 * time.Second},
+		"takes almost an interval":       {member: member{history: history{state: Answering}}, takes: 95 * time.Second, then: 105 * time.Second},
+	} {
+		t.Run(how, func(t *testing.T) {
+			p := newProber(t, Options{})
+			p.random = func() float64 { return test.random }
+			test.member.entry = &entry{target: Target{Interval: interval, Timeout: timeout}}
+			NewWithT(t).Expect(p.nextProbe(&test.member, test.first, now, now.Add(test.takes))).To(BeTemporally("~", now.Add(test.then), time.Millisecond))
+		})
 	}
 }
 
@@ -746,6 +974,7 @@ func TestForgottenServersTakeNoMemory(t *testing.T) {
 	g.Expect(p.entries).To(BeEmpty())
 	g.Expect(p.namespaces).To(BeEmpty())
 	g.Expect(p.queue.waiting).To(BeEmpty())
+	g.Expect(p.queue.waiting[:cap(p.queue.waiting)]).To(HaveEach(BeNil()), "they have credentials")
 }
 
 // A server that is upgraded in place may support a newer version.

@@ -74,6 +74,10 @@ func TestReplicaThatDoesNotServeDoesNotDescribeTheServer(t *testing.T) {
 	})
 	r.advance(2*time.Minute, time.Second)
 	g.Expect(r.result("web").Server.Name).To(Equal("a"))
+	r.verify([]string{"a", "c"}, []string{"b"})
+	r.advance(2*time.Minute, time.Second)
+	g.Expect(r.result("web").Server.Name).To(Equal("a"), "nor does another one")
+	r.verify([]string{"a"}, []string{"b"})
 	failing = "a"
 	r.advance(seldom, 5*time.Second)
 	g.Expect(r.result("web").Server.Name).To(Equal("a"))
