@@ -769,7 +769,7 @@ func ended(ctx context.Context, p *Prober, takes time.Duration, a answer) *membe
 	m := p.queue.take()
 	m.started, m.cancel = now, func() {}
 	j := p.job(m, now)
-	p.options.Clock.(*clocktesting.FakeClock).Step(takes)
+	p.options.Clock.(*clocktesting.FakeClock).Step(takes) //nolint:errcheck // a wrong type fails the test
 	if ctx == nil {
 		m.displaced, ctx = true, context.Background()
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // transportTo is the transport of a probe of a server in a bubble.
-func transportTo(t *testing.T, ctx context.Context, target Target, dial func(context.Context, string, string) (net.Conn, error)) *probeTransport {
+func transportTo(ctx context.Context, t *testing.T, target Target, dial func(context.Context, string, string) (net.Conn, error)) *probeTransport {
 	t.Helper()
 	e := &entry{target: target.complete()}
 	e.prepare(nil)
@@ -70,7 +70,7 @@ func TestEverythingEndsASecondAfterTheTimeoutOfTheProbe(t *testing.T) {
 		defer cancel()
 		near, far := net.Pipe()
 		defer far.Close()
-		w := transportTo(t, ctx, Target{URL: bubbled}, nil)
+		w := transportTo(ctx, t, Target{URL: bubbled}, nil)
 		_, err := w.trackConn(near)
 		g.Expect(err).NotTo(HaveOccurred())
 		began := time.Now()
@@ -86,7 +86,7 @@ func TestNothingBeginsAfterTheEndOfAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		dialled := false
-		w := transportTo(t, t.Context(), Target{URL: bubbled}, func(context.Context, string, string) (net.Conn, error) {
+		w := transportTo(t.Context(), t, Target{URL: bubbled}, func(context.Context, string, string) (net.Conn, error) {
 			dialled = true
 			return nil, net.ErrClosed
 		})
@@ -125,7 +125,7 @@ func TestCredentialsAreNotAddedToTheRequestsOfTheSDK(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		sent := make(chan http.Header, 1)
-		w := transportTo(t, t.Context(), Target{URL: bubbled, Bearer: Credential("secret")}, serveInBubble(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		w := transportTo(t.Context(), t, Target{URL: bubbled, Bearer: Credential("secret")}, serveInBubble(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			sent <- r.Header
 		})))
 		defer w.close()
@@ -144,7 +144,7 @@ func TestProbeClosesAtMostFourSessions(t *testing.T) {
 		g := NewWithT(t)
 		opened := 0
 		var closed []string
-		w := transportTo(t, t.Context(), Target{URL: bubbled}, serveInBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w := transportTo(t.Context(), t, Target{URL: bubbled}, serveInBubble(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodDelete {
 				closed = append(closed, r.Header.Get(sessionHeader))
 				return
@@ -195,7 +195,7 @@ func TestStreamsAreReadAsTheSDKReadsThem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			w := transportTo(t, t.Context(), Target{URL: bubbled, Transport: test.transport}, nil)
+			w := transportTo(t.Context(), t, Target{URL: bubbled, Transport: test.transport}, nil)
 			defer w.close()
 			body := w.limit(&http.Request{Method: test.method}, &http.Response{Header: http.Header{"Content-Type": {test.media}}})
 			g.Expect(body.reducer.events).To(Equal(test.then))
@@ -231,7 +231,7 @@ func TestResponsesAreReadUpToTheLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			w := transportTo(t, t.Context(), Target{URL: bubbled}, nil)
+			w := transportTo(t.Context(), t, Target{URL: bubbled}, nil)
 			defer w.close()
 			if test.lists {
 				w.extendLimit()
