@@ -153,7 +153,7 @@ func (r *reducer) write(body []byte) *Error {
 func (r *reducer) drops(b byte) bool {
 	s := &r.json
 	switch {
-	case r.events && !r.line.data:
+	case r.events && (!r.line.data || r.line.returned):
 		return false
 	case s.inString:
 		return (s.dropping || s.cut) && !s.escaped && b >= ' ' && b != '"' && b != '\\'
