@@ -14,11 +14,8 @@ type gatedPod struct {
 	gate corev1.ConditionStatus
 	// running is true if all containers are ready, so that only the gate may keep the pod from traffic.
 	running bool
-	// contract is what the pod offers; nil while that is not known, and err is why, if the prober knows. refused is true
-	// if the reason is the content of its responses.
-	contract *prober.Contract
-	err      *prober.Error
-	refused  bool
+	// Offer is what the pod offers. Its Contract is nil while that is not known.
+	prober.Offer
 }
 
 // contractDecision is what follows from the contracts of pods.
@@ -61,17 +58,17 @@ func decideContract(pods []gatedPod, approved, recorded string) contractDecision
 	for _, pod := range pods {
 		gate := corev1.ConditionStatus("")
 		switch {
-		case pod.refused:
+		case pod.Refused():
 			gate = corev1.ConditionFalse
-		case pod.contract == nil:
+		case pod.Contract == nil:
 			servesUnknown = servesUnknown || pod.gate == corev1.ConditionTrue
-		case pod.contract.Digest == d.approved:
-			gate, current = corev1.ConditionTrue, pod.contract
-		case pod.contract.Digest == recorded:
+		case pod.Contract.Digest == d.approved:
+			gate, current = corev1.ConditionTrue, pod.Contract
+		case pod.Contract.Digest == recorded:
 			gate, d.previous = corev1.ConditionTrue, true
 		default:
 			gate = corev1.ConditionFalse
-			d.addPending(pod.contract)
+			d.addPending(pod.Contract)
 		}
 		d.gates = append(d.gates, gate)
 		d.addHeld(pod, gate)
@@ -87,10 +84,10 @@ func firstContract(pods []gatedPod) string {
 	first := ""
 	for _, pod := range pods {
 		switch {
-		case pod.contract == nil:
+		case pod.Contract == nil:
 		case first == "":
-			first = pod.contract.Digest
-		case first != pod.contract.Digest:
+			first = pod.Contract.Digest
+		case first != pod.Contract.Digest:
 			return ""
 		}
 	}
@@ -111,13 +108,13 @@ func (d *contractDecision) addPending(contract *prober.Contract) {
 }
 
 func (d *contractDecision) addHeld(pod gatedPod, gate corev1.ConditionStatus) {
-	d.unjudged = d.unjudged || pod.contract == nil && !pod.refused && pod.gate == corev1.ConditionFalse
+	d.unjudged = d.unjudged || pod.Contract == nil && !pod.Refused() && pod.gate == corev1.ConditionFalse
 	if !pod.running || cmp.Or(gate, pod.gate) == corev1.ConditionTrue {
 		return
 	}
 	d.held++
-	if pod.contract == nil {
+	if pod.Contract == nil {
 		d.unknown = true
-		d.err = cmp.Or(d.err, pod.err)
+		d.err = cmp.Or(d.err, pod.Err)
 	}
 }

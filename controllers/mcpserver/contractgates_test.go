@@ -14,7 +14,7 @@ import (
 func offering(digest string, gate corev1.ConditionStatus) gatedPod {
 	pod := gatedPod{gate: gate, running: true}
 	if digest != "" {
-		pod.contract = &prober.Contract{Digest: digest}
+		pod.Contract = &prober.Contract{Digest: digest}
 	}
 	return pod
 }
@@ -26,11 +26,11 @@ func TestGatesFollowContracts(t *testing.T) {
 		refused = corev1.ConditionFalse
 	)
 	cannotRead := offering("", unset)
-	cannotRead.err = &prober.Error{Kind: prober.Unauthorized, Status: 401}
+	cannotRead.Err = &prober.Error{Kind: prober.Unauthorized, Status: 401}
 	refusedAndUnreadable := offering("", refused)
-	refusedAndUnreadable.err = &prober.Error{Kind: prober.Timeout}
-	tooLarge := gatedPod{gate: opened, running: true, refused: true, err: &prober.Error{Kind: prober.TooLarge}}
-	starting := gatedPod{contract: &prober.Contract{Digest: "2"}}
+	refusedAndUnreadable.Err = &prober.Error{Kind: prober.Timeout}
+	tooLarge := gatedPod{gate: opened, running: true, Offer: prober.Offer{Err: &prober.Error{Kind: prober.TooLarge}}}
+	starting := gatedPod{Offer: prober.Offer{Contract: &prober.Contract{Digest: "2"}}}
 	type gates = []corev1.ConditionStatus
 	cases := map[string]struct {
 		pods               []gatedPod
@@ -83,21 +83,21 @@ func TestGatesFollowContracts(t *testing.T) {
 			want: contractDecision{held: 1, unknown: true, unjudged: true}, decided: "1"},
 		"after a restart, a pod that was refused does not answer": {
 			pods: []gatedPod{refusedAndUnreadable}, recorded: "1", gates: gates{unset},
-			want: contractDecision{held: 1, unknown: true, unjudged: true, err: refusedAndUnreadable.err}, decided: "1"},
+			want: contractDecision{held: 1, unknown: true, unjudged: true, err: refusedAndUnreadable.Err}, decided: "1"},
 		"after a restart, a pod that was refused does not run": {
 			pods: []gatedPod{{gate: refused}}, recorded: "1", gates: gates{unset}, want: contractDecision{unjudged: true}, decided: "1"},
 		"after a restart, old pods may be those that are not known": {
 			pods: []gatedPod{offering("", opened), offering("2", opened)}, approved: "2", recorded: "1", gates: gates{unset, opened}, decided: "2"},
 		"a server begins to offer what is refused": {
 			pods: []gatedPod{tooLarge, offering("1", opened)}, recorded: "1", gates: gates{refused, opened},
-			want: contractDecision{held: 1, unknown: true, err: tooLarge.err}, decided: "1", record: "1"},
+			want: contractDecision{held: 1, unknown: true, err: tooLarge.Err}, decided: "1", record: "1"},
 		"what is refused stays refused": {
-			pods: []gatedPod{{gate: refused, refused: true}}, recorded: "1", gates: gates{refused}, decided: "1"},
+			pods: []gatedPod{{gate: refused, Offer: tooLarge.Offer}}, recorded: "1", gates: gates{refused}, decided: "1"},
 		"what is refused is no first contract": {
-			pods: []gatedPod{{refused: true}, offering("1", unset)}, gates: gates{refused, opened}, decided: "1", record: "1"},
+			pods: []gatedPod{{Offer: tooLarge.Offer}, offering("1", unset)}, gates: gates{refused, opened}, decided: "1", record: "1"},
 		"the contract cannot be read": {
 			pods: []gatedPod{cannotRead}, recorded: "1", gates: gates{unset},
-			want: contractDecision{held: 1, unknown: true, err: cannotRead.err}, decided: "1"},
+			want: contractDecision{held: 1, unknown: true, err: cannotRead.Err}, decided: "1"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -131,8 +131,8 @@ func TestNoContractIsRecordedWhileAPodThatServesIsNotKnown(t *testing.T) {
 		"the first": {{gate: corev1.ConditionTrue}, {gate: corev1.ConditionFalse}, known},
 		"the last":  {known, {gate: corev1.ConditionFalse}, {gate: corev1.ConditionTrue}},
 	} {
-		NewWithT(t).Expect(decideContract(pods, known.contract.Digest, "").record).To(BeNil(), name)
+		NewWithT(t).Expect(decideContract(pods, known.Contract.Digest, "").record).To(BeNil(), name)
 	}
 	without := []gatedPod{{gate: corev1.ConditionFalse}, known}
-	NewWithT(t).Expect(decideContract(without, known.contract.Digest, "").record).To(Equal(known.contract))
+	NewWithT(t).Expect(decideContract(without, known.Contract.Digest, "").record).To(Equal(known.Contract))
 }

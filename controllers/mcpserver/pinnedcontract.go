@@ -188,7 +188,6 @@ func (s *scope) gatedPods(ctx context.Context) ([]corev1.Pod, error) {
 // EndpointSlices.
 func gatedPodOf(pod *corev1.Pod, offers map[string]prober.Offer, approved, recorded string) gatedPod {
 	var gated gatedPod
-	var offer prober.Offer
 	if gate := podCondition(pod, v1beta1.PodConditionContract); gate != nil {
 		gated.gate = gate.Status
 	}
@@ -196,10 +195,9 @@ func gatedPodOf(pod *corev1.Pod, offers map[string]prober.Offer, approved, recor
 	gated.running = ready != nil && ready.Status == corev1.ConditionTrue
 	for _, ip := range pod.Status.PodIPs {
 		if at, ok := offers[ip.IP]; ok {
-			offer = lessApproved(offer, at, approved, recorded)
+			gated.Offer = lessApproved(gated.Offer, at, approved, recorded)
 		}
 	}
-	gated.contract, gated.err, gated.refused = offer.Contract, offer.Err, offer.Refused()
 	return gated
 }
 

@@ -71,6 +71,9 @@ func TestContractVerdict(t *testing.T) {
 		"not readable": {one, "", nil, contractDecision{unknown: true, held: 1, err: &prober.Error{Kind: prober.Invalid}}, false, true,
 			outcome{"wait", "ContractPending", "the contract of pods cannot be read, so they take no traffic: " + (&prober.Error{Kind: prober.Invalid}).Error() +
 				"; correct spec.protocol and the objects that it refers to"}},
+		"refused for its content": {one, "", nil, contractDecision{unknown: true, held: 1, err: &prober.Error{Kind: prober.TooLarge}}, true, false,
+			outcome{"wait", "ContractPending", "the contract of pods cannot be read, so they take no traffic: the response is too large" +
+				"; reduce what the server returns: see Limits of the probes in docs/mcpserver.md"}},
 		"approved before the rollout": {one, "d2", nil, contractDecision{approved: "d2", previous: true}, false, true,
 			outcome{"done", "OldReplicasServing", "old pods with the previous contract still serve; waiting for pods with the approved one"}},
 		"approved, and no rollout follows": {one, "d2", nil, contractDecision{approved: "d2", previous: true}, true, false,
@@ -525,7 +528,7 @@ func TestGateOfAPodWhoseContractIsNotKnown(t *testing.T) {
 	g := NewWithT(t)
 	pod := gatedPodAt("a", "10.0.0.1", "")
 	pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: "10.0.0.9"})
-	g.Expect(gatedPodOf(pod, offers, "d1", "").err).To(Equal(unreadable), "although another address was not asked")
+	g.Expect(gatedPodOf(pod, offers, "d1", "").Err).To(Equal(unreadable), "although another address was not asked")
 	g.Expect(gatedPodOf(pod, offers, "d1", "").running).To(BeTrue())
 	pod.Status.Conditions[0].Status = corev1.ConditionFalse
 	g.Expect(gatedPodOf(pod, offers, "d1", "").running).To(BeFalse())
@@ -540,7 +543,7 @@ func TestGateOfAPodWhoseContractIsNotKnown(t *testing.T) {
 	refused := prober.Offer{Err: &prober.Error{Kind: prober.TooLarge}}
 	g.Expect(lessApproved(another, refused, "d9", "d1")).To(Equal(refused))
 	offers["10.0.0.1"] = refused
-	g.Expect(gatedPodOf(gatedPodAt("a", "10.0.0.1", ""), offers, "d1", "").refused).To(BeTrue())
+	g.Expect(gatedPodOf(gatedPodAt("a", "10.0.0.1", ""), offers, "d1", "").Refused()).To(BeTrue())
 }
 
 func TestGateThatStandsInOverridesWithoutATypeIsIgnored(t *testing.T) {
@@ -553,13 +556,13 @@ func TestGateOfAPod(t *testing.T) {
 	g := NewWithT(t)
 	offers := map[string]prober.Offer{"10.0.0.1": {Contract: &prober.Contract{Digest: "d1"}}, "fd00::1": {Contract: &prober.Contract{Digest: "d2"}}}
 	pod := gatedPodAt("a", "10.0.0.1", corev1.ConditionTrue)
-	g.Expect(gatedPodOf(pod, offers, "d1", "").contract.Digest).To(Equal("d1"))
+	g.Expect(gatedPodOf(pod, offers, "d1", "").Contract.Digest).To(Equal("d1"))
 	pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: "fd00::1"})
-	g.Expect(gatedPodOf(pod, offers, "d1", "").contract.Digest).To(Equal("d2"), "the one that is not approved")
-	g.Expect(gatedPodOf(pod, offers, "", "d1").contract.Digest).To(Equal("d2"), "the one that is not recorded")
-	g.Expect(gatedPodOf(pod, offers, "d2", "d1").contract.Digest).To(Equal("d1"), "the one that counts only until it is replaced")
+	g.Expect(gatedPodOf(pod, offers, "d1", "").Contract.Digest).To(Equal("d2"), "the one that is not approved")
+	g.Expect(gatedPodOf(pod, offers, "", "d1").Contract.Digest).To(Equal("d2"), "the one that is not recorded")
+	g.Expect(gatedPodOf(pod, offers, "d2", "d1").Contract.Digest).To(Equal("d1"), "the one that counts only until it is replaced")
 	pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: "10.0.0.9"})
-	g.Expect(gatedPodOf(pod, offers, "d1", "").contract.Digest).To(Equal("d2"), "and not the address of which nothing is known")
+	g.Expect(gatedPodOf(pod, offers, "d1", "").Contract.Digest).To(Equal("d2"), "and not the address of which nothing is known")
 	const configured = `
 apiVersion: v1
 kind: Pod
