@@ -761,20 +761,20 @@ func TestEndOfAnotherProbeDoesNotLetTheNextOneList(t *testing.T) {
 	g.Expect(p.job(a, now).full).To(BeFalse())
 }
 
-// ended has probed a replica for some time, on the clock of p.
-func ended(ctx context.Context, p *Prober, takes time.Duration, a answer) *member {
+// ended has probed a replica for some time. A probe that is displaced was to end for another one.
+func ended(ctx context.Context, t *testing.T, takes time.Duration, displaced bool, a answer) (*Prober, *member) {
+	t.Helper()
+	clock := clocktesting.NewFakeClock(time.Now())
+	p := newProber(t, Options{Clock: clock})
 	p.Set(name("web"), Target{URL: "http://web/mcp", Interval: time.Minute})
-	now := p.options.Clock.Now()
+	now := clock.Now()
 	p.queue.promote(now)
 	m := p.queue.take()
-	m.started, m.cancel = now, func() {}
+	m.started, m.cancel, m.displaced = now, func() {}, displaced
 	j := p.job(m, now)
-	p.options.Clock.(*clocktesting.FakeClock).Step(takes) //nolint:errcheck // a wrong type fails the test
-	if ctx == nil {
-		m.displaced, ctx = true, context.Background()
-	}
+	clock.Step(takes)
 	p.finish(ctx, m, j, a)
-	return m
+	return p, m
 }
 
 func TestErrorOfAProbeThatTheProberEndsIsNotThatOfTheServer(t *testing.T) {
@@ -782,20 +782,20 @@ func TestErrorOfAProbeThatTheProberEndsIsNotThatOfTheServer(t *testing.T) {
 	stop()
 	failed := answer{err: &Error{Kind: Refused}}
 	for how, test := range map[string]struct {
-		ctx     context.Context // nil if the probe is displaced
-		answer  answer
-		then    history
-		waiting int
+		ctx       context.Context
+		displaced bool
+		answer    answer
+		then      history
+		waiting   int
 	}{
-		"failed":                   {t.Context(), failed, history{state: Unknown, failures: 1, err: failed.err}, 1},
-		"displaced":                {nil, failed, history{state: Unknown}, 1},
-		"displaced, but succeeded": {nil, answer{}, history{state: Answering}, 1},
-		"the manager stops":        {stopped, failed, history{state: Unknown}, 0},
+		"failed":                   {t.Context(), false, failed, history{state: Unknown, failures: 1, err: failed.err}, 1},
+		"displaced":                {t.Context(), true, failed, history{state: Unknown}, 1},
+		"displaced, but succeeded": {t.Context(), true, answer{}, history{state: Answering}, 1},
+		"the manager stops":        {stopped, false, failed, history{state: Unknown}, 0},
 	} {
 		t.Run(how, func(t *testing.T) {
 			g := NewWithT(t)
-			p := newProber(t, Options{Clock: clocktesting.NewFakeClock(time.Now())})
-			m := ended(test.ctx, p, 0, test.answer)
+			p, m := ended(test.ctx, t, 0, test.displaced, test.answer)
 			g.Expect(m.history).To(Equal(test.then))
 			g.Expect(p.queue.waiting).To(HaveLen(test.waiting))
 			g.Expect(m.displaced).To(BeFalse())
@@ -818,8 +818,8 @@ func TestProbesThatTakeASecondAreSlow(t *testing.T) {
 		"with its retries": {promptLimit + 1, &Error{Kind: Timeout}, true},
 	} {
 		t.Run(how, func(t *testing.T) {
-			p := newProber(t, Options{Clock: clocktesting.NewFakeClock(time.Now())})
-			NewWithT(t).Expect(ended(t.Context(), p, test.takes, answer{err: test.err}).slow).To(Equal(test.then))
+			_, m := ended(t.Context(), t, test.takes, false, answer{err: test.err})
+			NewWithT(t).Expect(m.slow).To(Equal(test.then))
 		})
 	}
 }
@@ -827,8 +827,7 @@ func TestProbesThatTakeASecondAreSlow(t *testing.T) {
 // The lists of another server took the slot of the namespace, which is no failure of this one.
 func TestListThatIsPostponedIsReadHalfAnIntervalLater(t *testing.T) {
 	g := NewWithT(t)
-	p := newProber(t, Options{Clock: clocktesting.NewFakeClock(time.Now())})
-	m := ended(t.Context(), p, 0, answer{})
+	p, m := ended(t.Context(), t, 0, false, answer{})
 	g.Expect(m.entry.listSchedule).To(Equal(listSchedule{next: p.options.Clock.Now().Add(30 * time.Second)}))
 }
 
