@@ -75,6 +75,7 @@ func TestEncryptionDrifts(t *testing.T) {
 		"different case": {cloud.Encryption{KeySource: "microsoft.keyvault", VaultURI: "https://V.vault.azure.net/", KeyName: "K"}, nil},
 		"empty":          {cloud.Encryption{}, []string{"encryption.keySource", "encryption.keyVaultUri", "encryption.keyName"}},
 		"pinned":         {cloud.Encryption{KeySource: cloud.CustomerManaged, VaultURI: "https://v.vault.azure.net", KeyName: "k", KeyVersion: "1"}, []string{"encryption.keyVersion"}},
+		"an identity":    {cloud.Encryption{KeySource: cloud.CustomerManaged, VaultURI: "https://v.vault.azure.net", KeyName: "k", UserIdentity: "id"}, []string{"encryption.identity.userAssignedIdentity"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var paths []string

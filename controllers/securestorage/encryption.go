@@ -69,7 +69,8 @@ func (s *scope) notEncryptedReason() string {
 	return v1beta1.ReasonEncrypting
 }
 
-// desiredEncryption returns the encryption that the spec asks for; no version means the latest one.
+// desiredEncryption returns the encryption that the spec asks for: no version means the latest one, and no user-assigned
+// identity the one of the account, which has the grant.
 func (s *scope) desiredEncryption() cloud.Encryption {
 	return cloud.Encryption{
 		KeySource:  cloud.CustomerManaged,
@@ -108,6 +109,7 @@ func encryptionDrifts(want, have cloud.Encryption) []ssa.Drift {
 	differ("keyVaultUri", want.VaultURI, have.VaultURI)
 	differ("keyName", want.KeyName, have.KeyName)
 	differ("keyVersion", want.KeyVersion, have.KeyVersion)
+	differ("identity.userAssignedIdentity", want.UserIdentity, have.UserIdentity)
 	return drifts
 }
 

@@ -131,12 +131,15 @@ func isReported(reason string) func(*fixture) bool {
 var drifts = map[string]driftOf{
 	"platform-managed keys": {func(f *fixture) error { return f.server.UsePlatformKeys(f.name()) }, corrected},
 	"tags removed":          {func(f *fixture) error { return f.server.SetTags(f.name(), nil) }, corrected},
-	"identity removed":      {func(f *fixture) error { return f.server.DropIdentity(f.name()) }, corrected},
-	"grant removed":         {func(f *fixture) error { return f.server.RemoveGrants(f.server.Principal(f.name())) }, corrected},
-	"account deleted":       {func(f *fixture) error { return f.server.DeleteAccount(f.name()) }, isReported(v1beta1.ReasonAccountLost)},
-	"key deleted":           {func(f *fixture) error { return f.server.DeleteKey(f.vault(), f.demo.Key) }, isReported(v1beta1.ReasonKeyMissing)},
-	"key disabled":          {func(f *fixture) error { return f.server.EnableKey(f.vault(), f.demo.Key, "", false) }, isReported(v1beta1.ReasonKeyDisabled)},
-	"key vault deleted":     {func(f *fixture) error { return f.server.DeleteVault(f.vault()) }, isReported(v1beta1.ReasonVaultMissing)},
+	"another identity for the key": {func(f *fixture) error {
+		return f.server.UseIdentity(f.name(), "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/other")
+	}, corrected},
+	"identity removed":  {func(f *fixture) error { return f.server.DropIdentity(f.name()) }, corrected},
+	"grant removed":     {func(f *fixture) error { return f.server.RemoveGrants(f.server.Principal(f.name())) }, corrected},
+	"account deleted":   {func(f *fixture) error { return f.server.DeleteAccount(f.name()) }, isReported(v1beta1.ReasonAccountLost)},
+	"key deleted":       {func(f *fixture) error { return f.server.DeleteKey(f.vault(), f.demo.Key) }, isReported(v1beta1.ReasonKeyMissing)},
+	"key disabled":      {func(f *fixture) error { return f.server.EnableKey(f.vault(), f.demo.Key, "", false) }, isReported(v1beta1.ReasonKeyDisabled)},
+	"key vault deleted": {func(f *fixture) error { return f.server.DeleteVault(f.vault()) }, isReported(v1beta1.ReasonVaultMissing)},
 	"handed over": {func(f *fixture) error {
 		return f.server.SetTags(f.name(), map[string]string{"fixpoint.dev-owner": "x"})
 	}, isReported(v1beta1.ReasonAccountNotOwned)},
@@ -259,7 +262,7 @@ func TestRecoversFromCrashWhileCorrectingDrift(t *testing.T) {
 		isCorrected := func(f *fixture) func() bool {
 			return func() bool {
 				now, _ := f.server.Account(f.name())
-				return f.isReady() && now.Key == account.Key && now.Tags["fixpoint.dev-owner"] != "" && len(f.grants()) == 1 && len(f.server.Orphans()) == 0
+				return f.isReady() && now.Key == account.Key && now.Encryption.UserIdentity == "" && now.Tags["fixpoint.dev-owner"] != "" && len(f.grants()) == 1 && len(f.server.Orphans()) == 0
 			}
 		}
 		whole.Expect(drift.change(whole)).To(Succeed())

@@ -400,7 +400,7 @@ func (c *Client) UpdateAccount(ctx context.Context, group string, account *Accou
 		parameters.Identity = &armstorage.Identity{Type: to.Ptr(withSystemIdentity(account))}
 	}
 	if change.Encryption != nil {
-		parameters.Properties = &armstorage.AccountPropertiesUpdateParameters{Encryption: encryptionFor(*change.Encryption)}
+		parameters.Properties = &armstorage.AccountPropertiesUpdateParameters{Encryption: encryptionFor(*change.Encryption, account.Encryption)}
 	}
 	var answer armstorage.AccountsClientUpdateResponse
 	var response *http.Response
@@ -424,7 +424,7 @@ func withSystemIdentity(account *Account) armstorage.IdentityType {
 	return armstorage.IdentityTypeSystemAssigned
 }
 
-func encryptionFor(e Encryption) *armstorage.Encryption {
+func encryptionFor(e, now Encryption) *armstorage.Encryption {
 	encryption := &armstorage.Encryption{
 		KeySource: to.Ptr(armstorage.KeySource(e.KeySource)),
 		Services: &armstorage.EncryptionServices{
@@ -435,6 +435,9 @@ func encryptionFor(e Encryption) *armstorage.Encryption {
 	if e.KeySource == CustomerManaged {
 		encryption.KeyVaultProperties = &armstorage.KeyVaultProperties{
 			KeyVaultURI: &e.VaultURI, KeyName: &e.KeyName, KeyVersion: &e.KeyVersion,
+		}
+		if e.UserIdentity != now.UserIdentity { // empty resets it, and what is left out stays
+			encryption.EncryptionIdentity = &armstorage.EncryptionIdentity{EncryptionUserAssignedIdentity: &e.UserIdentity}
 		}
 	}
 	return encryption

@@ -85,6 +85,7 @@ func encryptionOf(e *armstorage.Encryption) Encryption {
 		encryption.VaultURI, encryption.KeyName, encryption.KeyVersion = withoutPort(v.KeyVaultURI), value(v.KeyName), value(v.KeyVersion)
 		encryption.CurrentKeyID = withoutPort(v.CurrentVersionedKeyIdentifier)
 		encryption.CurrentVersion = versionOf(encryption.CurrentKeyID)
+		encryption.UserIdentity = value(value(e.EncryptionIdentity).EncryptionUserAssignedIdentity)
 	}
 	return encryption
 }

@@ -130,6 +130,16 @@ func TestRequestsOfWrites(t *testing.T) {
 			`{"properties": {"encryption": {"keySource": "Microsoft.Keyvault", "services": {"blob": {"enabled": true}, "file": {"enabled": true}},
 			  "keyvaultproperties": {"keyvaulturi": "https://v.vault.azure.net", "keyname": "k", "keyversion": "1"}}}}`,
 		},
+		"uses the key with the identity of the account again": {
+			func(c *Client) error {
+				other := &Account{Name: "a", Encryption: Encryption{UserIdentity: "user"}}
+				_, err := c.UpdateAccount(t.Context(), "g", other, Change{Encryption: &Encryption{KeySource: CustomerManaged, VaultURI: "https://v.vault.azure.net", KeyName: "k"}})
+				return err
+			},
+			http.MethodPatch, accountPath, "", "",
+			`{"properties": {"encryption": {"keySource": "Microsoft.Keyvault", "services": {"blob": {"enabled": true}, "file": {"enabled": true}},
+			  "keyvaultproperties": {"keyvaulturi": "https://v.vault.azure.net", "keyname": "k", "keyversion": ""}, "identity": {"userAssignedIdentity": ""}}}}`,
+		},
 		"names no key for platform-managed keys": {
 			func(c *Client) error {
 				_, err := c.UpdateAccount(t.Context(), "g", read, Change{Encryption: &Encryption{KeySource: PlatformKeys}})

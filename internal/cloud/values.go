@@ -65,6 +65,9 @@ type Encryption struct {
 	KeySource string
 	// VaultURI, KeyName and KeyVersion identify the configured key; no version means the latest.
 	VaultURI, KeyName, KeyVersion string
+	// UserIdentity is the resource ID of the user-assigned identity with which the account uses the key; empty is its
+	// system-assigned identity.
+	UserIdentity string
 	// CurrentKeyID is the identifier of the key version in use, and CurrentVersion the version.
 	CurrentKeyID, CurrentVersion string
 }

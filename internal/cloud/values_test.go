@@ -83,9 +83,10 @@ func TestConvertsResponses(t *testing.T) {
 			ProvisioningState: to.Ptr(armstorage.ProvisioningStateSucceeded),
 			Encryption: &armstorage.Encryption{KeySource: to.Ptr(armstorage.KeySourceMicrosoftKeyvault), KeyVaultProperties: &armstorage.KeyVaultProperties{
 				CurrentVersionedKeyIdentifier: to.Ptr("https://v.vault.azure.net/keys/k/0123"),
-			}},
+			}, EncryptionIdentity: &armstorage.EncryptionIdentity{EncryptionUserAssignedIdentity: to.Ptr("user")}},
 		},
 	})
+	g.Expect(account.Encryption.UserIdentity).To(Equal("user"))
 	g.Expect(account.Location).To(Equal("westeurope"))
 	g.Expect(account.Provisioned()).To(BeTrue())
 	g.Expect(account.HasIdentity).To(BeTrue())

@@ -180,6 +180,7 @@ type meddling struct {
 	Action    string            `json:"action"`
 	Account   string            `json:"account"`
 	Principal string            `json:"principal"`
+	Identity  string            `json:"identity"`
 	Vault     string            `json:"vault"`
 	Key       string            `json:"key"`
 	Version   string            `json:"version"`
@@ -193,6 +194,7 @@ type meddling struct {
 var actions = map[string]func(*Server, meddling) error{
 	"usePlatformKeys": func(s *Server, m meddling) error { return s.UsePlatformKeys(m.Account) },
 	"useKey":          func(s *Server, m meddling) error { return s.UseKey(m.Account, m.Vault, m.Key, m.Version) },
+	"useIdentity":     func(s *Server, m meddling) error { return s.UseIdentity(m.Account, m.Identity) },
 	"regenerateKey":   func(s *Server, m meddling) error { return s.RegenerateKey(m.Account, m.Key) },
 	"setTags":         func(s *Server, m meddling) error { return s.SetTags(m.Account, m.Tags) },
 	"dropIdentity":    func(s *Server, m meddling) error { return s.DropIdentity(m.Account) },

@@ -19,6 +19,9 @@ type encryptionRequest struct {
 		VaultURI   *string `json:"keyvaulturi"`
 		KeyVersion *string `json:"keyversion"`
 	} `json:"keyvaultproperties"`
+	Identity struct {
+		User *string `json:"userAssignedIdentity"`
+	} `json:"identity"`
 }
 
 // applyEncryption sets the key of an account, after the checks that Azure does: it uses the key on behalf
@@ -46,6 +49,10 @@ func (s *Server) applyEncryption(c *call, a *Account, raw json.RawMessage) *Erro
 	wanted := Encryption{KeySource: keySourceVault, VaultURI: *request.Properties.VaultURI, KeyName: *request.Properties.KeyName}
 	if request.Properties.KeyVersion != nil {
 		wanted.Pinned = *request.Properties.KeyVersion
+	}
+	wanted.UserIdentity = a.Encryption.UserIdentity
+	if request.Identity.User != nil {
+		wanted.UserIdentity = *request.Identity.User
 	}
 	version, err := s.wrapKey(a, wanted, c.now)
 	if err != nil {
@@ -83,14 +90,14 @@ func accountKeyed(encryption json.RawMessage) ([]string, *Error) {
 
 // wrapKey uses the key on behalf of the account, and returns the version that it used.
 func (s *Server) wrapKey(a *Account, e Encryption, now time.Time) (string, *Error) {
-	if a.Identity.Type != systemAssigned {
+	if e.UserIdentity == "" && a.Identity.Type != systemAssigned {
 		return "", badRequest("MissingMsiHeaders", "Missing pre-requisites to enable EncryptionAtRest/Customer Managed Key for this storage account. For more information, see - https://aka.ms/storagecmkconfiguration")
 	}
 	vault := s.vaultAt(e.VaultURI, now)
 	if vault == nil {
 		return "", badRequest("KeyVaultNotFound", "The key vault at '%s' was not found.", e.VaultURI)
 	}
-	if now.Before(a.Identity.VisibleAt) || !s.granted(a.Identity.PrincipalID, vault, e.KeyName, now) {
+	if !s.mayUse(a, e, vault, now) {
 		return "", keyVaultAuthentication()
 	}
 	if vault.Disabled || same(vault.PublicNetwork, "Disabled") {
@@ -100,6 +107,12 @@ func (s *Server) wrapKey(a *Account, e Encryption, now time.Time) (string, *Erro
 		return "", badRequest("KeyVaultPolicyError", "Keyvault policy recoverable is not set")
 	}
 	return vault.usable(e.KeyName, e.Pinned, now)
+}
+
+// mayUse says whether the identity that an encryption names may use the key. A user-assigned one, which is not modeled,
+// always may.
+func (s *Server) mayUse(a *Account, e Encryption, vault *Vault, now time.Time) bool {
+	return e.UserIdentity != "" || !now.Before(a.Identity.VisibleAt) && s.granted(a.Identity.PrincipalID, vault, e.KeyName, now)
 }
 
 // usable returns a key version that can wrap: the pinned one or the newest.
@@ -157,7 +170,7 @@ func (s *Server) readable(a *Account, now time.Time) *Error {
 	if vault == nil {
 		return refuse(http.StatusForbidden, "KeyVaultVaultNotFound", "The key vault was not found.")
 	}
-	if vault.Disabled || !s.granted(a.Identity.PrincipalID, vault, e.KeyName, now) {
+	if vault.Disabled || !s.mayUse(a, e, vault, now) {
 		return refuse(http.StatusForbidden, "KeyVaultAccessTokenCannotBeAcquired", "The key vault refuses the account's identity.")
 	}
 	if _, err := vault.usable(e.KeyName, e.Current, now); err != nil {
@@ -180,7 +193,7 @@ func (s *Server) vaultAt(uri string, now time.Time) *Vault {
 
 // asked returns the requested part of the encryption, for comparison.
 func (e Encryption) asked() string {
-	return strings.ToLower(strings.Join([]string{e.KeySource, strings.TrimSuffix(e.VaultURI, "/"), e.KeyName, e.Pinned}, " "))
+	return strings.ToLower(strings.Join([]string{e.KeySource, strings.TrimSuffix(e.VaultURI, "/"), e.KeyName, e.Pinned, e.UserIdentity}, " "))
 }
 
 // inWords returns the key source or the key.
@@ -207,6 +220,9 @@ func (a *Account) renderEncryption() map[string]any {
 			"currentVersionedKeyIdentifier": e.identifier(),
 			"lastKeyRotationTimestamp":      instant(e.RotatedAt),
 		}
+	}
+	if e.UserIdentity != "" {
+		body["identity"] = map[string]any{"userAssignedIdentity": e.UserIdentity}
 	}
 	return body
 }

@@ -81,6 +81,11 @@ func (s *Server) UseKey(account, vault, key, version string) error {
 	})
 }
 
+// UseIdentity lets an account use its key with a user-assigned identity.
+func (s *Server) UseIdentity(account, id string) error {
+	return s.meddleAccount("encryption switched to a user-assigned identity", account, func(a *Account, _ time.Time) { a.Encryption.UserIdentity = id })
+}
+
 // SetTags replaces the tags of an account; nil removes all.
 func (s *Server) SetTags(account string, tags map[string]string) error {
 	return s.meddleAccount("tags replaced", account, func(a *Account, _ time.Time) { a.Tags = maps.Clone(tags) })

@@ -148,6 +148,8 @@ type Encryption struct {
 	KeyName   string `json:"keyName,omitempty"`
 	// Pinned is the requested version; empty means the latest.
 	Pinned string `json:"pinned,omitempty"`
+	// UserIdentity is the user-assigned identity that uses the key; empty is the one of the account.
+	UserIdentity string `json:"userIdentity,omitempty"`
 	// Current is the version in use.
 	Current   string    `json:"current,omitempty"`
 	RotatedAt time.Time `json:"rotatedAt"`
