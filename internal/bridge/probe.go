@@ -248,7 +248,11 @@ type handshake struct {
 // run returns what the server speaks, or why the handshake failed.
 func (h *handshake) run(ctx context.Context, first string) (*generations, *HandshakeError) {
 	// send blocks while the child does not read.
-	go func() { _ = h.child.send([]byte(first)) }()
+	firstSent := make(chan struct{})
+	go func() {
+		defer close(firstSent)
+		_ = h.child.send([]byte(first))
+	}()
 	discover := time.NewTimer(h.discover)
 	defer discover.Stop()
 	timeout := time.NewTimer(h.timeout)
@@ -257,7 +261,10 @@ func (h *handshake) run(ctx context.Context, first string) (*generations, *Hands
 	initialize := func() {
 		if !initializeSent {
 			initializeSent = true
-			go func() { _ = h.child.send([]byte(initializeMessage)) }()
+			go func() {
+				<-firstSent
+				_ = h.child.send([]byte(initializeMessage))
+			}()
 		}
 	}
 	for {
