@@ -45,7 +45,7 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	Name string
 	// Desired is what the child should be, or nil if there should be none: then it is pruned, and the
 	// phase is not configured. It is a function of values. Build the configuration for each call: the
-	// owner reference is added to it.
+	// owner reference is added to it. If the spec is invalid, return a [reconcile.TerminalError]: others are retried.
 	Desired func(scope S) (C, error)
 	// ChildName is the child's name, by default that of the owner. Two children of one kind need it. It
 	// must depend on nothing but the owner's identity.
