@@ -372,7 +372,7 @@ func (m *Children[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], de
 	switch {
 	case err != nil:
 		return nil, err
-	case extra == nil && verdict == nil:
+	case extra == nil && len(desired) == 0:
 		return NotConfigured(), nil
 	case extra == nil:
 		return verdict, nil
