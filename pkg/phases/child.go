@@ -357,6 +357,8 @@ func (m *Children[S, C, L]) readiness(ctx context.Context, p Reconcile[S], live 
 		return m.Ready(ctx, p.Scope, live)
 	case m.Health != nil:
 		return m.Health(live)
+	case m.onlyName == nil:
+		return Done("all " + m.kind.Kind + " objects applied")
 	default:
 		return Done(describe(live) + " applied")
 	}

@@ -175,6 +175,16 @@ func TestMemberThatIsBeingDeletedGates(t *testing.T) {
 	g.Expect(disksIn(h)).To(HaveKey("b"))
 }
 
+func TestSetWithoutHealthSaysThatAllMembersAreApplied(t *testing.T) {
+	g := NewWithT(t)
+	volumes := disksOf("Volumes")
+	volumes.Health, volumes.Ready = nil, nil
+
+	h := settled(t, map[string]string{"Volumes": "a b"}, volumes)
+
+	g.Expect(h.condition(t, "VolumesReady").Message).To(Equal("all Disk objects applied"))
+}
+
 func TestMembersOfOneNameAreRefused(t *testing.T) {
 	g := NewWithT(t)
 	cluster := newFakeCluster()
