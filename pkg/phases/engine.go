@@ -93,7 +93,7 @@ func (e *Engine[O, S]) reread(ctx context.Context, object O, err error) (O, erro
 }
 
 // Plan says what [Engine.ReconcileObject] would do to the object now. It is the same walk with a
-// performer that sends dry runs.
+// performer that sends dry runs. An object that does not exist yet needs a made-up UID.
 func (e *Engine[O, S]) Plan(ctx context.Context, object O) (Plan, error) {
 	if e.deps.Planner == nil {
 		return Plan{}, errors.New("planning: Dependencies.Planner is nil: give it the applier's DryRun")
