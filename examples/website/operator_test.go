@@ -152,14 +152,18 @@ func TestRevertsAChangeOfAnotherFieldManager(t *testing.T) {
 	g.Expect(e.Events()).To(ContainElement(And(ContainSubstring("DriftCorrected"), ContainSubstring(`user changed`), ContainSubstring("reverted"))))
 }
 
-func TestPrunesTheConfigMapOfARemovedPage(t *testing.T) {
+func TestPrunesTheConfigMapOfARemovedPageAfterTheRollout(t *testing.T) {
 	g := NewWithT(t)
 	e, _ := newEnv(t)
 	e.Create(hello())
 	e.Settle(key)
+	e.Forget()
 	site := hello()
 
 	e.Edit(site, func() { delete(site.Spec.Pages, "about.html") })
+	_, err := e.Reconcile(key)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(e.Changes()).To(Equal([]string{"update Deployment hello", "update Website hello/status"}))
 	e.Settle(key)
 
 	g.Expect(e.Exists(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello-about.html"}})).To(BeFalse())

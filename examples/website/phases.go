@@ -54,9 +54,10 @@ func setup(mgr ctrl.Manager, dns registry) error {
 	return engine.SetupWithManager(mgr, phases.SetupOptions{})
 }
 
-// A ConfigMap for each page.
+// A ConfigMap for each page. Pods of the earlier version mount it until the Deployment is rolled out.
 var pages = phases.Children[*scope, *corev1ac.ConfigMapApplyConfiguration, *corev1.ConfigMap]{
-	Name: "Pages",
+	Name:  "Pages",
+	Prune: phases.PruneLast,
 	Desired: func(s *scope) (desired []*corev1ac.ConfigMapApplyConfiguration, err error) {
 		for _, page := range slices.Sorted(maps.Keys(s.site.Spec.Pages)) {
 			desired = append(desired, corev1ac.ConfigMap(s.site.Name+"-"+page, s.site.Namespace).WithData(map[string]string{page: s.site.Spec.Pages[page]}))
@@ -76,8 +77,7 @@ func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error)
 	labels := map[string]string{"app.kubernetes.io/name": s.site.Name}
 	files := corev1ac.ProjectedVolumeSource()
 	for _, page := range slices.Sorted(maps.Keys(s.site.Spec.Pages)) {
-		// Optional: pods of the earlier version start without a page that has been pruned.
-		files.WithSources(corev1ac.VolumeProjection().WithConfigMap(corev1ac.ConfigMapProjection().WithName(s.site.Name + "-" + page).WithOptional(true)))
+		files.WithSources(corev1ac.VolumeProjection().WithConfigMap(corev1ac.ConfigMapProjection().WithName(s.site.Name + "-" + page)))
 	}
 	return appsv1ac.Deployment(s.site.Name, s.site.Namespace).WithSpec(appsv1ac.DeploymentSpec().
 		WithReplicas(s.site.Spec.Replicas).

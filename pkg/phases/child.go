@@ -45,7 +45,7 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	Name string
 	// Desired is what the child should be, or nil if there should be none: then it is pruned, and the
 	// phase is not configured. It is a function of values. Build the configuration for each call: the
-	// owner reference is added to it.
+	// owner reference is added to it. If the spec is invalid, return a [reconcile.TerminalError]: others are retried.
 	Desired func(scope S) (C, error)
 	// ChildName is the child's name, by default that of the owner. Two children of one kind need it. It
 	// must depend on nothing but the owner's identity.
@@ -90,7 +90,7 @@ func (c Child[S, C, L]) Declare(scheme *runtime.Scheme) (Declaration[S], error) 
 	set := Children[S, C, L]{
 		Name: c.Name, ChildNamespace: c.ChildNamespace, Health: c.Health, Ready: c.Ready, Propagation: c.Propagation,
 		HandOver: c.HandOver, RemoveFields: c.RemoveFields, UniqueFields: c.UniqueFields,
-		onlyName: c.nameIn, adopt: c.Adopt, requires: c.Requires, prune: c.Prune,
+		Prune: c.Prune, onlyName: c.nameIn, adopt: c.Adopt, requires: c.Requires,
 		Desired: func(scope S) ([]C, error) {
 			desired, err := c.Desired(scope)
 			if err != nil || isNil(desired) {
@@ -135,6 +135,9 @@ type Children[S any, C ssa.Configuration, L client.Object] struct {
 	Ready  func(ctx context.Context, scope S, live L) Verdict
 	// Observed hands the live members to the phases that follow, as in [Child]. Optional.
 	Observed func(scope S, live []L)
+	// Prune says when a member that is no longer desired is deleted. A volume needs [PruneLast]: its finalizer keeps it while
+	// a pod uses it, and in order it would gate the phase that changes the pods.
+	Prune PruneOrder
 	// Propagation of a member's deletion, as in [Child].
 	Propagation metav1.DeletionPropagation
 	// HandOver, RemoveFields and UniqueFields are those of [ssa.Request].
@@ -144,7 +147,6 @@ type Children[S any, C ssa.Configuration, L client.Object] struct {
 	onlyName func(p Reconcile[S]) string
 	adopt    func(scope S, live L) Verdict
 	requires func(ctx context.Context, scope S) (Verdict, error)
-	prune    PruneOrder
 	// kind of the members, and an empty list of them. Declare sets them.
 	kind schema.GroupVersionKind
 	list client.ObjectList
@@ -178,7 +180,7 @@ func (m Children[S, C, L]) Declare(scheme *runtime.Scheme) (d Declaration[S], er
 	if m.Propagation != metav1.DeletePropagationForeground {
 		d.Gone = m.gone
 	}
-	switch m.prune {
+	switch m.Prune {
 	case PruneFirst:
 		d.First = m.retire
 	case PruneLast:
@@ -355,6 +357,8 @@ func (m *Children[S, C, L]) readiness(ctx context.Context, p Reconcile[S], live 
 		return m.Ready(ctx, p.Scope, live)
 	case m.Health != nil:
 		return m.Health(live)
+	case m.onlyName == nil:
+		return Done("all " + m.kind.Kind + " objects applied")
 	default:
 		return Done(describe(live) + " applied")
 	}
@@ -370,7 +374,7 @@ func (m *Children[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], de
 	switch {
 	case err != nil:
 		return nil, err
-	case extra == nil && verdict == nil:
+	case extra == nil && len(desired) == 0:
 		return NotConfigured(), nil
 	case extra == nil:
 		return verdict, nil
@@ -378,9 +382,9 @@ func (m *Children[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], de
 	next := m.delete(extra, ReasonPruning, noLongerDesired)
 	waiting, isWait := next.(Verdict)
 	switch {
-	case m.prune == PruneLast && isWait:
+	case m.Prune == PruneLast && isWait:
 		waiting = DoneBecause(ReasonPruning, waiting.Message())
-	case m.prune == PruneLast:
+	case m.Prune == PruneLast:
 		waiting = DoneBecause(ReasonPruning, describe(extra)+" will be deleted once unused")
 	case !isWait:
 		return next, nil

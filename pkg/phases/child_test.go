@@ -662,3 +662,17 @@ func inNamespace(c *deviceConfiguration, namespace string) *deviceConfiguration 
 	c.WithNamespace(namespace)
 	return c
 }
+
+func TestChildWhoseHealthIsNilIsNotReady(t *testing.T) {
+	g := NewWithT(t)
+	cluster := newFakeCluster()
+	boot := diskOf("Boot")
+	boot.Health = func(*Disk) phases.Verdict { return nil }
+	h := newHarness(cluster, boot)
+	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+
+	h.settle(t)
+
+	g.Expect(h.states()).To(ContainElements("Ready=False/Failed", "BootReady=False/Failed", "Stalled=True/Failed"))
+	g.Expect(h.condition(t, "BootReady").Message).To(Equal("phase Boot gave no verdict: this is a bug in the operator"))
+}

@@ -123,6 +123,32 @@ func disksIn(h *harness) map[string]string {
 	return classes
 }
 
+func TestMemberThatIsPrunedLastIsKeptUntilAllPhasesAreDone(t *testing.T) {
+	g := NewWithT(t)
+	// Given a set of disks that is pruned last, of which the NIC uses b until it has changed
+	volumes := disksOf("Volumes")
+	volumes.Prune = phases.PruneLast
+	h := settled(t, map[string]string{"Volumes": "a b", "Uplink": "fast"}, volumes, nicOf("Uplink"))
+	h.goneAfter["b"], h.attachedAfter["uplink"] = 1, 1
+
+	// When b is no longer desired and the class of the NIC changes
+	h.editMachine(func(machine *Machine) { machine.Spec = map[string]string{"Volumes": "a", "Uplink": "cheap"} })
+	h.mustReconcile(t)
+
+	// Then b gates nothing while the NIC changes
+	g.Expect(h.writes).To(Equal([]string{"update Nic uplink", "status"}))
+	g.Expect(h.states()).To(ContainElements("VolumesReady=True/Ready", "UplinkReady=False/NotAttached"))
+
+	// When the NIC is ready, b is deleted, and the Machine is Ready when it is gone
+	h.tick()
+	h.mustReconcile(t)
+	g.Expect(h.writes).To(ContainElement("delete Disk b"))
+	g.Expect(h.states()).To(ContainElements("Ready=False/Pruning", "VolumesReady=False/Pruning", "UplinkReady=True/Ready"))
+	h.settle(t)
+	g.Expect(disksIn(h)).To(Equal(map[string]string{"a": "fast"}))
+	g.Expect(h.states()).To(Equal([]string{"Ready=True/Ready", "VolumesReady=True/Ready", "UplinkReady=True/Ready"}))
+}
+
 func TestMemberThatIsBeingDeletedGates(t *testing.T) {
 	g := NewWithT(t)
 	// Given a set of disks, of which one is no longer desired and is deleted slowly
@@ -147,6 +173,16 @@ func TestMemberThatIsBeingDeletedGates(t *testing.T) {
 	h.settle(t)
 	g.Expect(h.states()).To(ContainElement("Ready=True/Ready"))
 	g.Expect(disksIn(h)).To(HaveKey("b"))
+}
+
+func TestSetWithoutHealthSaysThatAllMembersAreApplied(t *testing.T) {
+	g := NewWithT(t)
+	volumes := disksOf("Volumes")
+	volumes.Health, volumes.Ready = nil, nil
+
+	h := settled(t, map[string]string{"Volumes": "a b"}, volumes)
+
+	g.Expect(h.condition(t, "VolumesReady").Message).To(Equal("all Disk objects applied"))
 }
 
 func TestMembersOfOneNameAreRefused(t *testing.T) {

@@ -56,7 +56,7 @@
 //   - [Stalled]: only a change of the spec or of the environment helps. The object is not reconciled again
 //     until something watched changes.
 //   - An error is retried with backoff. One with a ConditionReason and a Permanent method, as [ssa.Error]
-//     is, gives the condition its reason, and stalls if it is permanent.
+//     is, gives the condition its reason, and stalls if it is permanent; a [reconcile.TerminalError] stalls too.
 //
 // Messages must be the same from try to try: no generated names, times or counters. A message that
 // changes is a write of the status. From errors that have no reason of their own, the engine removes

@@ -93,7 +93,7 @@ func (e *Engine[O, S]) reread(ctx context.Context, object O, err error) (O, erro
 }
 
 // Plan says what [Engine.ReconcileObject] would do to the object now. It is the same walk with a
-// performer that sends dry runs.
+// performer that sends dry runs. An object that does not exist yet needs a made-up UID.
 func (e *Engine[O, S]) Plan(ctx context.Context, object O) (Plan, error) {
 	if e.deps.Planner == nil {
 		return Plan{}, errors.New("planning: Dependencies.Planner is nil: give it the applier's DryRun")
@@ -386,16 +386,23 @@ type conditionReasoner interface {
 	Permanent() bool
 }
 
+// isPermanent says whether retrying does not help. controller-runtime does not retry a terminal error.
+func isPermanent(err error) bool {
+	var reasoner conditionReasoner
+	return errors.As(err, &reasoner) && reasoner.Permanent() || errors.Is(err, reconcile.TerminalError(nil))
+}
+
 // verdictOf makes a verdict of an error, so that the rest of the engine knows only verdicts.
 func verdictOf(err error) Verdict {
+	reason, message := ReasonFailed, withoutVolatile(strings.Replace(err.Error(), "terminal error: ", "", 1))
 	var reasoner conditionReasoner
-	if !errors.As(err, &reasoner) {
-		return Wait(ReasonFailed, withoutVolatile(err.Error()), 0)
+	if errors.As(err, &reasoner) {
+		reason, message = reasoner.ConditionReason(), reasoner.Error()
 	}
-	if reasoner.Permanent() {
-		return Stalled(reasoner.ConditionReason(), reasoner.Error())
+	if isPermanent(err) {
+		return Stalled(reason, message)
 	}
-	return Wait(reasoner.ConditionReason(), reasoner.Error(), 0)
+	return Wait(reason, message, 0)
 }
 
 // acceptable sees to it that the API server accepts the condition that is made of a verdict.

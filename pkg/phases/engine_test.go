@@ -3,6 +3,7 @@ package phases_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -81,6 +82,8 @@ func TestResultSaysWhenToReconcileAgain(t *testing.T) {
 		after   time.Duration
 		failure error
 		ready   string
+		// message is that of Ready, where it matters.
+		message string
 	}{
 		"all phases are done: not again": {
 			phases: []phase{observes("A", phases.Done("")), observes("B", phases.Done(""))},
@@ -139,6 +142,15 @@ func TestResultSaysWhenToReconcileAgain(t *testing.T) {
 			phases: []phase{fails("A", permanent)},
 			ready:  "Ready=False/Invalid",
 		},
+		"a terminal error of controller-runtime stalls": {
+			phases:  []phase{fails("A", fmt.Errorf("reading the class: %w", reconcile.TerminalError(other)))},
+			ready:   "Ready=False/Failed",
+			message: "A: reading the class: the cloud is down",
+		},
+		"a terminal error with a reason stalls": {
+			phases: []phase{fails("A", reconcile.TerminalError(transient))},
+			ready:  "Ready=False/QuotaExceeded",
+		},
 		"an error is retried with backoff": {
 			phases:  []phase{fails("A", other)},
 			failure: other,
@@ -185,6 +197,10 @@ func TestResultSaysWhenToReconcileAgain(t *testing.T) {
 				g.Expect(h.states()).To(ContainElement(c.ready))
 			} else {
 				g.Expect(h.states()).To(BeEmpty())
+			}
+			if c.message != "" {
+				g.Expect(h.states()).To(ContainElement("Stalled=True/Failed"))
+				g.Expect(h.condition(t, "Ready").Message).To(Equal(c.message))
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package phases
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -103,11 +102,7 @@ func (o *outcome) first(is func(Verdict) bool) (phase string, verdict Verdict) {
 
 // retryable is the error of the walk if trying again may help.
 func (o *outcome) retryable() error {
-	if o.err == nil {
-		return nil
-	}
-	var reasoner conditionReasoner
-	if errors.As(o.err, &reasoner) && reasoner.Permanent() {
+	if isPermanent(o.err) {
 		return nil
 	}
 	return o.err

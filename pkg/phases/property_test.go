@@ -233,6 +233,7 @@ func phaseOf(cluster *fakeCluster, p phaseCase) phase {
 		return nic
 	case "disks":
 		disks := disksOf(p.name)
+		disks.Prune = p.prune
 		disks.Desired, disks.Ready = failing(disks.Desired, fault), withFault[*Disk](fault)
 		return disks
 	default:

@@ -11,7 +11,7 @@ import (
 
 // SlowDeletion makes objects for which slow is true stay terminating after their last finalizer, as
 // pods and namespaces do. Terminating objects for which it is not true are removed at once; nil ends
-// all slow deletion.
+// all slow deletion. slow gets unstructured objects, and must not use the Server.
 func (s *Server) SlowDeletion(slow func(client.Object) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
