@@ -74,6 +74,20 @@ func (o *options) drifts(ctx context.Context, c *clients, t target, since time.D
 	if err != nil {
 		return nil, "", err
 	}
+	rows, more, err := c.driftsOf(ctx, objects, t)
+	if err != nil {
+		return nil, "", err
+	}
+	oldest := time.Time{}
+	if since > 0 {
+		oldest = o.now().Add(-since)
+	}
+	rows = slices.DeleteFunc(rows, func(r driftRow) bool { return r.Time.Time.Before(oldest) })
+	return rows, notesText(slices.Concat(notes, more)), nil
+}
+
+// driftsOf are the drifts of the objects that the target names, the latest first.
+func (c *clients) driftsOf(ctx context.Context, objects []object, t target) (rows []driftRow, notes []string, err error) {
 	rows = driftRows(objects)
 	if t.includesCloud() {
 		events, err := c.driftEvents(ctx, t)
@@ -81,17 +95,12 @@ func (o *options) drifts(ctx context.Context, c *clients, t target, since time.D
 		case apierrors.IsForbidden(err):
 			notes = append(notes, "drifts of SecureStorages, because you may not list Events")
 		case err != nil:
-			return nil, "", err
+			return nil, nil, err
 		}
 		rows = append(rows, eventRows(events)...)
 	}
-	oldest := time.Time{}
-	if since > 0 {
-		oldest = o.now().Add(-since)
-	}
-	rows = slices.DeleteFunc(rows, func(r driftRow) bool { return r.Time.Time.Before(oldest) })
 	slices.SortStableFunc(rows, func(a, b driftRow) int { return b.Time.Compare(a.Time.Time) })
-	return rows, notesText(notes), nil
+	return rows, notes, nil
 }
 
 func driftRows(objects []object) []driftRow {
