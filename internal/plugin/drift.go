@@ -185,24 +185,28 @@ func driftSentence(d v1beta1.Drift) string {
 	return text + "; " + strings.ToLower(string(d.Action))
 }
 
-// followDrifts prints one line for each drift, old ones first. A watch begins with the objects that exist.
+// followDrifts prints one line or document for each drift, old ones first. A watch begins with the objects that exist.
 func (o *options) followDrifts(ctx context.Context, c *clients, t target, since time.Duration) error {
 	rows, note, err := o.drifts(ctx, c, t, since)
 	if err != nil {
 		return err
 	}
 	began, printed := o.now(), map[string]bool{}
-	show := func(rows []driftRow) {
+	show := func(rows []driftRow, isNew func(driftRow) bool) error {
 		for _, row := range slices.Backward(rows) {
-			if isOld := row.Time.Add(time.Second).Before(began); !isOld && !printed[row.key()] {
-				fmt.Fprint(o.Out, driftLine(row))
+			if isNew(row) && !printed[row.key()] {
+				text, err := o.formatOne(row, func() string { return driftLine(row) })
+				if err != nil {
+					return err
+				}
+				fmt.Fprint(o.Out, text)
 			}
 			printed[row.key()] = true
 		}
+		return nil
 	}
-	for _, row := range slices.Backward(rows) {
-		fmt.Fprint(o.Out, driftLine(row))
-		printed[row.key()] = true
+	if err := show(rows, func(driftRow) bool { return true }); err != nil {
+		return err
 	}
 	fmt.Fprint(o.ErrOut, note)
 	found := make(chan []driftRow)
@@ -223,7 +227,9 @@ func (o *options) followDrifts(ctx context.Context, c *clients, t target, since 
 		for {
 			select {
 			case rows := <-found:
-				show(rows)
+				if err := show(rows, func(row driftRow) bool { return !row.Time.Add(time.Second).Before(began) }); err != nil {
+					return err
+				}
 			case <-ctx.Done():
 				return nil
 			}

@@ -47,7 +47,11 @@ func (o *options) follow(ctx context.Context, c *clients, t target, show func(co
 		case ctx.Err() != nil:
 			return nil
 		case apierrors.IsNotFound(err) && last != "":
-			_, err = fmt.Fprintln(o.Out, "It is deleted.")
+			out := o.Out
+			if o.output != "" { // which has documents alone
+				out = o.ErrOut
+			}
+			_, err = fmt.Fprintln(out, "It is deleted.")
 			return err
 		case err != nil:
 			return err
@@ -73,7 +77,7 @@ func (o *options) draw(text string) {
 		const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
 		text = clearScreen + strings.TrimSuffix(text, "\n") + "\n"
 	} else {
-		text += "\n"
+		text = o.separator() + text + "\n"
 	}
 	fmt.Fprint(o.Out, text)
 }

@@ -135,6 +135,20 @@ func (o *options) formatList(rows any, notes string, text func() string) (string
 	return o.format(rows, func() string { return text() + notes })
 }
 
+// formatOne is format for one of several values, each of which is a document of its own.
+func (o *options) formatOne(value any, text func() string) (string, error) {
+	formatted, err := o.format(value, text)
+	return o.separator() + formatted, err
+}
+
+// separator is what begins each of several documents.
+func (o *options) separator() string {
+	if o.output == "yaml" {
+		return "---\n"
+	}
+	return ""
+}
+
 // format is the value as JSON or YAML, or the text for people.
 func (o *options) format(value any, text func() string) (string, error) {
 	switch o.output {
