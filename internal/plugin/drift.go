@@ -12,6 +12,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -240,7 +241,7 @@ func (o *options) followDrifts(ctx context.Context, c *clients, t target, since 
 
 // watchDriftEvents watches the Events about drifts in the cloud, if the user may.
 func (o *options) watchDriftEvents(ctx context.Context, c *clients, t target, found func([]driftRow)) error {
-	err := c.watch(ctx, &eventsv1.EventList{}, func(live client.Object) {
+	err := c.watch(ctx, &eventsv1.EventList{}, func(_ watch.EventType, live client.Object) {
 		if event, ok := live.(*eventsv1.Event); ok {
 			found(eventRows([]eventsv1.Event{*event}))
 		}

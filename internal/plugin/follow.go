@@ -93,7 +93,7 @@ func (o *options) watchKinds(ctx context.Context, c *clients, t target, changed 
 	ended := make(chan error, len(t.kinds))
 	for _, k := range t.kinds {
 		go func() {
-			ended <- c.watch(ctx, k.list(), func(live client.Object) { changed(k.object(live)) }, t.named()...)
+			ended <- c.watch(ctx, k.list(), func(_ watch.EventType, live client.Object) { changed(k.object(live)) }, t.named()...)
 		}()
 	}
 	failures := 0
@@ -110,9 +110,9 @@ func (o *options) watchKinds(ctx context.Context, c *clients, t target, changed 
 	return nil
 }
 
-// watch calls changed with each object of a kind that exists or changes, until the context ends or the user may not
-// watch. It watches again when a watch ends.
-func (c *clients) watch(ctx context.Context, list client.ObjectList, changed func(client.Object), options ...client.ListOption) error {
+// watch calls changed with each object of a kind that exists, changes or is deleted, until the context ends or the user
+// may not watch. It watches again when a watch ends.
+func (c *clients) watch(ctx context.Context, list client.ObjectList, changed func(watch.EventType, client.Object), options ...client.ListOption) error {
 	for ctx.Err() == nil {
 		stream, err := c.Watch(ctx, list, append(options, client.InNamespace(c.namespace))...)
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
@@ -129,7 +129,7 @@ func (c *clients) watch(ctx context.Context, list client.ObjectList, changed fun
 	return nil
 }
 
-func forward(ctx context.Context, stream watch.Interface, changed func(client.Object)) {
+func forward(ctx context.Context, stream watch.Interface, changed func(watch.EventType, client.Object)) {
 	defer stream.Stop()
 	for {
 		select {
@@ -140,7 +140,7 @@ func forward(ctx context.Context, stream watch.Interface, changed func(client.Ob
 				return
 			}
 			if live, isObject := event.Object.(client.Object); isObject {
-				changed(live)
+				changed(event.Type, live)
 			}
 		}
 	}
