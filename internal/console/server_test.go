@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fixpoint-dev/fixpoint/internal/pipetest"
+	"github.com/fixpoint-dev/fixpoint/internal/plugin"
 )
 
 // fixture is a console in front of a fake API server.
@@ -566,6 +567,40 @@ func TestRefusedKindsAreNamedAndTriedAgain(t *testing.T) {
 	f.Expect(s.next(f).Data).To(ContainSubstring(`"errors":[]`))
 	f.Expect(f.status(http.DefaultClient, http.MethodGet, "/watch?kinds=pods", "", jane...)).To(Equal(http.StatusBadRequest))
 	f.Expect(f.status(http.DefaultClient, http.MethodGet, "/watch?view=all", "", jane...)).To(Equal(http.StatusBadRequest))
+}
+
+// The rights for the selected namespace may remain.
+func TestStreamOfANamespaceGoesOnWithoutTheRightsForAllNamespaces(t *testing.T) {
+	f := newFixture(t, ModeToken)
+	f.api.set("shop", "a", "1")
+	const path = "/watch?view=summary&kinds=appservices&namespace=shop"
+	jane := []string{asJane, "Bearer token-of-jane"}
+	s := f.stream(path, jane...)
+	synced := s.next(f)
+	f.Expect(synced.Data).To(ContainSubstring(`"name":"a"`))
+	f.api.mu.Lock()
+	f.api.forbidden["jane"] = true
+	f.api.mu.Unlock()
+	f.api.cutWatches()
+	for s.Scan() {
+		f.Expect(s.Text()).NotTo(ContainSubstring("select a namespace"), "one is selected")
+	}
+	s = f.stream(path, append(jane, "Last-Event-ID", synced.ID)...)
+	f.Expect(s.next(f).Data).To(And(ContainSubstring(`"errors":[]`), ContainSubstring(`"name":"a"`)))
+}
+
+// A hub may end between the check of the credential and the stream.
+func TestStreamDoesNotWaitForAHubThatHasEnded(t *testing.T) {
+	f := newFixture(t, ModeToken)
+	u, err := f.userOf("token-of-jane")
+	f.Expect(err).NotTo(HaveOccurred())
+	u.hub.cancel()
+	joined := make(chan error, 1)
+	go func() {
+		_, err := u.hub.join(t.Context(), plugin.Kinds(), "")
+		joined <- err
+	}()
+	f.Eventually(joined, "10s").Should(Receive(MatchError(context.Canceled)))
 }
 
 func TestTenThousandRowsAreSentAtOnce(t *testing.T) {
