@@ -457,7 +457,7 @@ func (f *fixture) signedIn() (cookie string, headers []string) {
 	return cookie, []string{"Cookie", cookie, csrfHeader, is.CSRF}
 }
 
-// Another window of the browser, or one that somebody else looks at, must not go on.
+// Other windows and clients with the cookie must not go on.
 func TestSigningOutEndsStreamsOfTheSession(t *testing.T) {
 	for name, path := range map[string]string{
 		"rows":                "/watch?view=summary&kinds=appservices",
