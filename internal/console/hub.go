@@ -114,7 +114,7 @@ func (h *hub) join(ctx context.Context, kinds []plugin.Kind, namespace string) (
 		}
 	}
 	for _, f := range found {
-		if err := f.wait(ctx); ctx.Err() != nil {
+		if err := f.wait(ctx); ctx.Err() != nil || h.ctx.Err() != nil {
 			return nil, err
 		}
 	}
@@ -143,6 +143,8 @@ func (f *feed) wait(ctx context.Context) error {
 	case <-f.done:
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-f.hub.ctx.Done(): // the first rows never arrive
+		return f.hub.ctx.Err()
 	}
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
@@ -399,12 +401,13 @@ func (h *hub) snapshot(feeds []*feed, namespace string) (rows [][]byte, failures
 	return rows, failures, h.next - 1
 }
 
-// unauthorized is the error of a feed whose credential is no longer accepted, or nil.
-func (h *hub) unauthorized(feeds []*feed) error {
+// lost is the error of a feed in whose place another stream may get one that is complete, or nil: the credential is no
+// longer accepted, or no longer for all namespaces although the stream needs only one.
+func (h *hub) lost(feeds []*feed, namespace string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range feeds {
-		if apierrors.IsUnauthorized(f.err) {
+		if apierrors.IsUnauthorized(f.err) || apierrors.IsForbidden(f.err) && f.namespace != namespace {
 			return f.err
 		}
 	}

@@ -138,6 +138,12 @@ func (s *Server) signedIn(h handler) func(http.ResponseWriter, *http.Request) er
 		if err := s.checkCSRF(r, c); err != nil {
 			return err
 		}
+		if c.signedIn != nil { // a stream must not go on after the session
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(c.signedIn, cancel)()
+			r = r.WithContext(ctx)
+		}
 		err = h(w, r, c)
 		if apierrors.IsUnauthorized(err) {
 			c.doubt()

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fixpoint-dev/fixpoint/internal/pipetest"
+	"github.com/fixpoint-dev/fixpoint/internal/plugin"
 )
 
 // fixture is a console in front of a fake API server.
@@ -445,6 +446,76 @@ func TestStreamEndsWhenTheCredentialIsNotAccepted(t *testing.T) {
 	f.Expect(s.next(f)).To(And(HaveField("Kind", "SYNC"), HaveField("Data", And(ContainSubstring(`"errors":[]`), ContainSubstring(`"name":"a"`)))))
 }
 
+// signedIn is the cookie of a session of jane, and the headers of its requests that write.
+func (f *fixture) signedIn() (cookie string, headers []string) {
+	f.t.Helper()
+	response, body := f.send(http.DefaultClient, http.MethodPost, "/session", `{"token":"token-of-jane"}`, "Content-Type", "application/json")
+	f.Expect(response.StatusCode).To(Equal(http.StatusOK))
+	var is sessionInfo
+	f.Expect(json.Unmarshal([]byte(body), &is)).To(Succeed())
+	cookie = response.Cookies()[0].Name + "=" + response.Cookies()[0].Value
+	return cookie, []string{"Cookie", cookie, csrfHeader, is.CSRF}
+}
+
+// Other windows and clients with the cookie must not go on.
+func TestSigningOutEndsStreamsOfTheSession(t *testing.T) {
+	for name, path := range map[string]string{
+		"rows":                "/watch?view=summary&kinds=appservices",
+		"of the API server":   appPath + "?watch=true",
+		"objects, whole ones": "/watch?kinds=appservices",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, ModeToken)
+			f.api.set("shop", "a", "1")
+			cookie, headers := f.signedIn()
+			ended, other := f.stream(path, "Cookie", cookie), f.stream(path, asJane, "Bearer token-of-jane")
+			f.Expect(ended.Scan()).To(BeTrue())
+			f.Expect(other.Scan()).To(BeTrue())
+
+			f.Expect(f.status(http.DefaultClient, http.MethodDelete, "/session", "", headers...)).To(Equal(http.StatusNoContent))
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				for ended.Scan() {
+					_ = ended.Text()
+				}
+			}()
+			f.Eventually(over, "10s").Should(BeClosed())
+			f.api.set("shop", "b", "1")
+			for other.Scan() && !strings.Contains(other.Text(), `"name":"b"`) {
+				f.Expect(other.Err()).NotTo(HaveOccurred())
+			}
+			f.Expect(other.Text()).To(ContainSubstring(`"name":"b"`), "who sends the token itself goes on")
+		})
+	}
+}
+
+func TestStreamEndsWithItsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, listener, end := servePipes(t)
+		u, err := f.userOf("token-of-jane")
+		f.Expect(err).NotTo(HaveOccurred())
+		u.confirmed = time.Now()
+		watched := &feed{scope: scope{kind: "AppService"}, hub: u.hub, rows: map[string]entry{}, isSynced: true, isDone: true, done: make(chan struct{})}
+		close(watched.done)
+		u.hub.feeds[watched.scope] = watched
+		began := time.Now()
+		id := f.startSession(httptest.NewRecorder(), "token-of-jane")
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/watch?view=summary&kinds=appservices", nil)
+		f.Expect(err).NotTo(HaveOccurred())
+		request.AddCookie(&http.Cookie{Name: f.cookieName(), Value: id})
+		response, err := (&http.Transport{DialContext: listener.Dial}).RoundTrip(request)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(response.StatusCode).To(Equal(http.StatusOK))
+		timeout := time.AfterFunc(2*sessionTime, func() { _ = response.Body.Close() })
+		_, err = io.Copy(io.Discard, response.Body)
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(timeout.Stop()).To(BeTrue())
+		f.Expect(time.Since(began)).To(Equal(sessionTime))
+		end()
+	})
+}
+
 func TestSessionIsConfirmedAgainAfterTheCredentialWasNotAccepted(t *testing.T) {
 	f := newFixture(t, ModeToken)
 	jane := []string{asJane, "Bearer token-of-jane"}
@@ -496,6 +567,40 @@ func TestRefusedKindsAreNamedAndTriedAgain(t *testing.T) {
 	f.Expect(s.next(f).Data).To(ContainSubstring(`"errors":[]`))
 	f.Expect(f.status(http.DefaultClient, http.MethodGet, "/watch?kinds=pods", "", jane...)).To(Equal(http.StatusBadRequest))
 	f.Expect(f.status(http.DefaultClient, http.MethodGet, "/watch?view=all", "", jane...)).To(Equal(http.StatusBadRequest))
+}
+
+// The rights for the selected namespace may remain.
+func TestStreamOfANamespaceGoesOnWithoutTheRightsForAllNamespaces(t *testing.T) {
+	f := newFixture(t, ModeToken)
+	f.api.set("shop", "a", "1")
+	const path = "/watch?view=summary&kinds=appservices&namespace=shop"
+	jane := []string{asJane, "Bearer token-of-jane"}
+	s := f.stream(path, jane...)
+	synced := s.next(f)
+	f.Expect(synced.Data).To(ContainSubstring(`"name":"a"`))
+	f.api.mu.Lock()
+	f.api.forbidden["jane"] = true
+	f.api.mu.Unlock()
+	f.api.cutWatches()
+	for s.Scan() {
+		f.Expect(s.Text()).NotTo(ContainSubstring("select a namespace"), "one is selected")
+	}
+	s = f.stream(path, append(jane, "Last-Event-ID", synced.ID)...)
+	f.Expect(s.next(f).Data).To(And(ContainSubstring(`"errors":[]`), ContainSubstring(`"name":"a"`)))
+}
+
+// A hub may end between the check of the credential and the stream.
+func TestStreamDoesNotWaitForAHubThatHasEnded(t *testing.T) {
+	f := newFixture(t, ModeToken)
+	u, err := f.userOf("token-of-jane")
+	f.Expect(err).NotTo(HaveOccurred())
+	u.hub.cancel()
+	joined := make(chan error, 1)
+	go func() {
+		_, err := u.hub.join(t.Context(), plugin.Kinds(), "")
+		joined <- err
+	}()
+	f.Eventually(joined, "10s").Should(Receive(MatchError(context.Canceled)))
 }
 
 func TestTenThousandRowsAreSentAtOnce(t *testing.T) {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -40,8 +41,10 @@ const (
 
 // session is a browser that has signed in. Its token stays in the memory of this process.
 type session struct {
-	token   string
-	expires time.Time
+	token string
+	// ctx ends with the session: when it expires, or when end is called.
+	ctx context.Context
+	end context.CancelFunc
 }
 
 // caller is who sent a request.
@@ -50,6 +53,8 @@ type caller struct {
 	// binding is what the CSRF token is bound to; empty if the request itself proves who sent it.
 	binding string
 	session string
+	// signedIn ends with the session; nil if the request itself proves who sent it.
+	signedIn context.Context
 }
 
 // authenticate finds the credential of a request.
@@ -73,11 +78,11 @@ func (s *Server) authenticate(r *http.Request) (*caller, error) {
 	s.mu.Lock()
 	found, ok := s.sessions[id]
 	s.mu.Unlock()
-	if !ok || time.Now().After(found.expires) {
+	if !ok || found.ctx.Err() != nil {
 		return nil, unauthorized("%s", s.signInHint())
 	}
 	u, err := s.userOf(found.token)
-	return &caller{user: u, binding: id, session: id}, err
+	return &caller{user: u, binding: id, session: id, signedIn: found.ctx}, err
 }
 
 // bearer is the token that a request carries, or empty.
@@ -203,11 +208,13 @@ func (s *Server) startSession(w http.ResponseWriter, token string) string {
 	id := randomText()
 	s.mu.Lock()
 	for old, is := range s.sessions {
-		if time.Now().After(is.expires) || len(s.sessions) >= maxSessions {
+		if is.ctx.Err() != nil || len(s.sessions) >= maxSessions {
+			is.end()
 			delete(s.sessions, old)
 		}
 	}
-	s.sessions[id] = session{token, time.Now().Add(sessionTime)}
+	ctx, end := context.WithTimeout(context.Background(), sessionTime)
+	s.sessions[id] = session{token, ctx, end}
 	s.mu.Unlock()
 	s.setCookie(w, id, int(sessionTime.Seconds()))
 	return id
@@ -221,7 +228,10 @@ func (s *Server) setCookie(w http.ResponseWriter, value string, age int) {
 
 func (s *Server) signOut(w http.ResponseWriter, _ *http.Request, c *caller) error {
 	s.mu.Lock()
-	delete(s.sessions, c.session)
+	if is, ok := s.sessions[c.session]; ok {
+		is.end()
+		delete(s.sessions, c.session)
+	}
 	s.mu.Unlock()
 	s.setCookie(w, "", -1)
 	w.WriteHeader(http.StatusNoContent)

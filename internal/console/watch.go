@@ -206,8 +206,8 @@ func (st *stream) send(kind string, sequence uint64, data []byte) error {
 func (st *stream) sync(ctx context.Context) error {
 	rows, failures, sequence := st.user.hub.snapshot(st.feeds, st.namespace)
 	st.sequence = sequence
-	if err := st.user.hub.unauthorized(st.feeds); err != nil {
-		return err // the client opens another stream, with the credential that it has by then
+	if err := st.user.hub.lost(st.feeds, st.namespace); err != nil {
+		return err // the client opens another stream, with the credential and the rights that it has by then
 	}
 	if !st.summary {
 		return st.list(ctx, failures)

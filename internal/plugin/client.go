@@ -109,19 +109,19 @@ func (c *clients) objects(ctx context.Context, t target) (objects []object, note
 	}
 	for i, err := range failed {
 		if apierrors.IsForbidden(err) {
-			notes = append(notes, mayNotList(t.kinds[i].list(), c.namespace))
+			notes = append(notes, mayNotList(t.kinds[i].name, c.namespace))
 		}
 	}
 	return slices.Concat(found...), notes, nil
 }
 
-// mayNotList is the note about objects that the user may not list.
-func mayNotList(list client.ObjectList, namespace string) string {
+// mayNotList is the note about objects of a kind that the user may not list.
+func mayNotList(kind, namespace string) string {
 	where := "in namespace " + namespace
 	if namespace == "" {
 		where = "in all namespaces"
 	}
-	return "you may not list " + strings.TrimSuffix(kindName(list), "List") + " objects " + where
+	return "you may not list " + kind + " objects " + where
 }
 
 // listEach lists page by page. The pages share the list, and the objects keep what they point to.
@@ -184,7 +184,7 @@ func (c *clients) controlled(ctx context.Context, owner metav1.Object, list clie
 	}, append(options, client.InNamespace(namespace))...)
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil, mayNotList(list, namespace), nil
+		return nil, mayNotList(strings.TrimSuffix(kindName(list), "List"), namespace), nil
 	case meta.IsNoMatchError(err):
 		return nil, "", nil
 	}

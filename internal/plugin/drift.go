@@ -12,6 +12,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -74,6 +75,20 @@ func (o *options) drifts(ctx context.Context, c *clients, t target, since time.D
 	if err != nil {
 		return nil, "", err
 	}
+	rows, more, err := c.driftsOf(ctx, objects, t)
+	if err != nil {
+		return nil, "", err
+	}
+	oldest := time.Time{}
+	if since > 0 {
+		oldest = o.now().Add(-since)
+	}
+	rows = slices.DeleteFunc(rows, func(r driftRow) bool { return r.Time.Time.Before(oldest) })
+	return rows, notesText(slices.Concat(notes, more)), nil
+}
+
+// driftsOf are the drifts of the objects that the target names, the latest first.
+func (c *clients) driftsOf(ctx context.Context, objects []object, t target) (rows []driftRow, notes []string, err error) {
 	rows = driftRows(objects)
 	if t.includesCloud() {
 		events, err := c.driftEvents(ctx, t)
@@ -81,17 +96,12 @@ func (o *options) drifts(ctx context.Context, c *clients, t target, since time.D
 		case apierrors.IsForbidden(err):
 			notes = append(notes, "drifts of SecureStorages, because you may not list Events")
 		case err != nil:
-			return nil, "", err
+			return nil, nil, err
 		}
 		rows = append(rows, eventRows(events)...)
 	}
-	oldest := time.Time{}
-	if since > 0 {
-		oldest = o.now().Add(-since)
-	}
-	rows = slices.DeleteFunc(rows, func(r driftRow) bool { return r.Time.Time.Before(oldest) })
 	slices.SortStableFunc(rows, func(a, b driftRow) int { return b.Time.Compare(a.Time.Time) })
-	return rows, notesText(notes), nil
+	return rows, notes, nil
 }
 
 func driftRows(objects []object) []driftRow {
@@ -176,24 +186,28 @@ func driftSentence(d v1beta1.Drift) string {
 	return text + "; " + strings.ToLower(string(d.Action))
 }
 
-// followDrifts prints one line for each drift, old ones first. A watch begins with the objects that exist.
+// followDrifts prints one line or document for each drift, old ones first. A watch begins with the objects that exist.
 func (o *options) followDrifts(ctx context.Context, c *clients, t target, since time.Duration) error {
 	rows, note, err := o.drifts(ctx, c, t, since)
 	if err != nil {
 		return err
 	}
 	began, printed := o.now(), map[string]bool{}
-	show := func(rows []driftRow) {
+	show := func(rows []driftRow, isNew func(driftRow) bool) error {
 		for _, row := range slices.Backward(rows) {
-			if isOld := row.Time.Add(time.Second).Before(began); !isOld && !printed[row.key()] {
-				fmt.Fprint(o.Out, driftLine(row))
+			if isNew(row) && !printed[row.key()] {
+				text, err := o.formatOne(row, func() string { return driftLine(row) })
+				if err != nil {
+					return err
+				}
+				fmt.Fprint(o.Out, text)
 			}
 			printed[row.key()] = true
 		}
+		return nil
 	}
-	for _, row := range slices.Backward(rows) {
-		fmt.Fprint(o.Out, driftLine(row))
-		printed[row.key()] = true
+	if err := show(rows, func(driftRow) bool { return true }); err != nil {
+		return err
 	}
 	fmt.Fprint(o.ErrOut, note)
 	found := make(chan []driftRow)
@@ -214,7 +228,9 @@ func (o *options) followDrifts(ctx context.Context, c *clients, t target, since 
 		for {
 			select {
 			case rows := <-found:
-				show(rows)
+				if err := show(rows, func(row driftRow) bool { return !row.Time.Add(time.Second).Before(began) }); err != nil {
+					return err
+				}
 			case <-ctx.Done():
 				return nil
 			}
@@ -225,7 +241,7 @@ func (o *options) followDrifts(ctx context.Context, c *clients, t target, since 
 
 // watchDriftEvents watches the Events about drifts in the cloud, if the user may.
 func (o *options) watchDriftEvents(ctx context.Context, c *clients, t target, found func([]driftRow)) error {
-	err := c.watch(ctx, &eventsv1.EventList{}, func(live client.Object) {
+	err := c.watch(ctx, &eventsv1.EventList{}, func(_ watch.EventType, live client.Object) {
 		if event, ok := live.(*eventsv1.Event); ok {
 			found(eventRows([]eventsv1.Event{*event}))
 		}

@@ -47,7 +47,11 @@ func (o *options) follow(ctx context.Context, c *clients, t target, show func(co
 		case ctx.Err() != nil:
 			return nil
 		case apierrors.IsNotFound(err) && last != "":
-			_, err = fmt.Fprintln(o.Out, "It is deleted.")
+			out := o.Out
+			if o.output != "" { // which has documents alone
+				out = o.ErrOut
+			}
+			_, err = fmt.Fprintln(out, "It is deleted.")
 			return err
 		case err != nil:
 			return err
@@ -73,7 +77,7 @@ func (o *options) draw(text string) {
 		const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
 		text = clearScreen + strings.TrimSuffix(text, "\n") + "\n"
 	} else {
-		text += "\n"
+		text = o.separator() + text + "\n"
 	}
 	fmt.Fprint(o.Out, text)
 }
@@ -89,7 +93,7 @@ func (o *options) watchKinds(ctx context.Context, c *clients, t target, changed 
 	ended := make(chan error, len(t.kinds))
 	for _, k := range t.kinds {
 		go func() {
-			ended <- c.watch(ctx, k.list(), func(live client.Object) { changed(k.object(live)) }, t.named()...)
+			ended <- c.watch(ctx, k.list(), func(_ watch.EventType, live client.Object) { changed(k.object(live)) }, t.named()...)
 		}()
 	}
 	failures := 0
@@ -106,9 +110,9 @@ func (o *options) watchKinds(ctx context.Context, c *clients, t target, changed 
 	return nil
 }
 
-// watch calls changed with each object of a kind that exists or changes, until the context ends or the user may not
-// watch. It watches again when a watch ends.
-func (c *clients) watch(ctx context.Context, list client.ObjectList, changed func(client.Object), options ...client.ListOption) error {
+// watch calls changed with each object of a kind that exists, changes or is deleted, until the context ends or the user
+// may not watch. It watches again when a watch ends.
+func (c *clients) watch(ctx context.Context, list client.ObjectList, changed func(watch.EventType, client.Object), options ...client.ListOption) error {
 	for ctx.Err() == nil {
 		stream, err := c.Watch(ctx, list, append(options, client.InNamespace(c.namespace))...)
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
@@ -125,7 +129,7 @@ func (c *clients) watch(ctx context.Context, list client.ObjectList, changed fun
 	return nil
 }
 
-func forward(ctx context.Context, stream watch.Interface, changed func(client.Object)) {
+func forward(ctx context.Context, stream watch.Interface, changed func(watch.EventType, client.Object)) {
 	defer stream.Stop()
 	for {
 		select {
@@ -136,7 +140,7 @@ func forward(ctx context.Context, stream watch.Interface, changed func(client.Ob
 				return
 			}
 			if live, isObject := event.Object.(client.Object); isObject {
-				changed(live)
+				changed(event.Type, live)
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/buildinfo"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
@@ -140,15 +141,35 @@ func TestTextForTerminalsHasNoControlCharacters(t *testing.T) {
 	g := NewWithT(t)
 	hostile := app("web", isRunning, func(a *v1beta1.AppService) {
 		a.Annotations = map[string]string{v1beta1.AnnotationReason: "\x1b[2Jgone"}
-		a.Status.Conditions[1].Message = "a\x1b]0;title\x07b\u009b31m"
+		a.Status.Conditions[1].Message = "a\x1b]0;title\x07b\u009b31m\u202egnp.exe\u2066"
 		a.Status.Drifts = []v1beta1.Drift{{Kind: "ConfigMap", Name: "web", Field: ".data.A", Manager: "x\x1b[1A", Desired: "\r", Found: "\b"}}
 	})
 	for _, text := range []string{
 		statusOf(hostile), whyOf(evidence{object: hostile}), driftText(driftRows([]object{hostile}), now, 0), driftLine(driftRows([]object{hostile})[0]),
 		fleetText(fleetRows([]object{hostile}), now, ""),
+		planText(planResult{Notes: []string{"Kind\x1b[2J web of the file is not planned"}}), notesText([]string{"\x1b[2J"}),
+		versionText(versions{Plugin: buildinfo.Info{Version: "v1.0.0"}, Managers: []managerVersion{{Image: "registry.test/fixpoint\x1b[2J:v2\x1b[8m"}}}),
 	} {
-		g.Expect(strings.ContainsAny(text, "\x1b\x07\x08\r\u009b")).To(BeFalse(), "%q", text)
+		g.Expect(strings.ContainsAny(text, controlling)).To(BeFalse(), "%q", text)
 	}
+}
+
+// controlling are characters that change a terminal or the direction of text.
+const controlling = "\x1b\x07\x08\r\u009b\u202e\u2066"
+
+// A file that others wrote must not control the terminal either.
+func TestErrorsForTerminalsHaveNoControlCharacters(t *testing.T) {
+	g := NewWithT(t)
+	streams := testStreams()
+	errs := &bytes.Buffer{}
+	streams.In, streams.ErrOut = strings.NewReader(`{"apiVersion": "fixpoint.dev/v1beta1", "kind": "AppService", "metadata": {"name": "\u001b[2Jweb"}}`), errs
+	g.Expect(Run(t.Context(), []string{"plan", "-f", "-", "-n", "shop", "--server", "http://127.0.0.1:1"}, streams)).To(Equal(exitFailure))
+	g.Expect(errs.String()).To(ContainSubstring("web as a dry run"))
+	g.Expect(strings.ContainsAny(errs.String(), controlling)).To(BeFalse(), "%q", errs.String())
+
+	errs.Reset()
+	printError(errs, "one\ntwo")
+	g.Expect(errs.String()).To(Equal("error: one\ntwo\n"), "lines stay")
 }
 
 func TestEventsAreAsRecentAsTheirLatestTime(t *testing.T) {

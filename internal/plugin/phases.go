@@ -5,6 +5,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,13 +123,14 @@ func table(header []string, rows [][]string) string {
 	return b.String()
 }
 
-// printable removes what would change a terminal: control characters in names, messages and values that others wrote.
+// printable removes what would change a terminal, or the direction of text: control characters in names, messages and
+// values that others wrote.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':
 			return ' '
-		case r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0:
+		case r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0, unicode.Is(unicode.Bidi_Control, r):
 			return '�'
 		default:
 			return r

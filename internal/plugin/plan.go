@@ -326,7 +326,7 @@ func planText(r planResult) string {
 		counts[ssa.ActionCreate], counts[ssa.ActionUpdate], counts[ssa.ActionCorrect], counts[ssa.ActionAdopt], counts[ssa.ActionDelete],
 		counts[phases.ActionEnsure]+counts[phases.ActionUndo])
 	for _, note := range r.Notes {
-		b.WriteString("Note: " + note + ".\n")
+		b.WriteString("Note: " + printable(note) + ".\n")
 	}
 	return b.String()
 }

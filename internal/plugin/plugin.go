@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -47,9 +48,18 @@ func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams,
 		code = exit.code
 	}
 	if err.Error() != "" {
-		fmt.Fprintln(streams.ErrOut, "error: "+err.Error())
+		printError(streams.ErrOut, err.Error())
 	}
 	return code
+}
+
+// printError keeps the lines of a message.
+func printError(out io.Writer, message string) {
+	lines := strings.Split(message, "\n")
+	for i := range lines {
+		lines[i] = printable(lines[i])
+	}
+	fmt.Fprintln(out, "error: "+strings.Join(lines, "\n"))
 }
 
 // options are what all commands share.
@@ -112,7 +122,7 @@ func (o *options) checkOutput() error {
 func notesText(notes []string) string {
 	var b strings.Builder
 	for _, note := range notes {
-		b.WriteString("\nNot shown: " + note + ".\n")
+		b.WriteString("\nNot shown: " + printable(note) + ".\n")
 	}
 	return b.String()
 }
@@ -123,6 +133,20 @@ func (o *options) formatList(rows any, notes string, text func() string) (string
 		fmt.Fprint(o.ErrOut, notes)
 	}
 	return o.format(rows, func() string { return text() + notes })
+}
+
+// formatOne is format for one of several values, each of which is a document of its own.
+func (o *options) formatOne(value any, text func() string) (string, error) {
+	formatted, err := o.format(value, text)
+	return o.separator() + formatted, err
+}
+
+// separator is what begins each of several documents.
+func (o *options) separator() string {
+	if o.output == "yaml" {
+		return "---\n"
+	}
+	return ""
 }
 
 // format is the value as JSON or YAML, or the text for people.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -207,18 +208,25 @@ func (o *options) reconcile(ctx context.Context, c *clients, live object, reason
 	return &exitError{code: exitFailure}
 }
 
-// waitFor watches an object until the check succeeds, and returns it as it was last.
+// waitFor watches an object until the check succeeds, and returns it as it was last. It fails if the object is deleted.
 func (c *clients) waitFor(ctx context.Context, o object, check func(object) bool) (object, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	uid, last, done := o.GetUID(), o, false
-	err := c.at(o).watch(ctx, o.kind.list(), func(live client.Object) {
-		if live.GetUID() == uid && !done {
-			last = o.kind.object(live)
-			if done = check(last); done {
-				cancel()
-			}
+	uid, last, done, gone := o.GetUID(), o, false, false
+	err := c.at(o).watch(ctx, o.kind.list(), func(event watch.EventType, live client.Object) {
+		if live.GetUID() != uid || done || gone {
+			return
+		}
+		last = o.kind.object(live)
+		if gone = event == watch.Deleted; !gone {
+			done = check(last)
+		}
+		if done || gone {
+			cancel()
 		}
 	}, target{name: o.GetName()}.named()...)
+	if gone {
+		return last, fmt.Errorf("%s is deleted", o)
+	}
 	return last, err
 }

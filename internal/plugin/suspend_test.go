@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
@@ -71,4 +74,30 @@ func TestConsoleResumesWithoutHoldingTheField(t *testing.T) {
 	live = suspend(false, "")
 	g.Expect(live.Object["spec"]).To(HaveKeyWithValue("suspend", false), "what another field manager has set is overridden")
 	g.Expect(holders(live)).To(Equal([]string{suspendManager}))
+}
+
+// The manager never handles a request of an object that is deleted meanwhile.
+func TestReconcileEndsWhenTheObjectIsDeleted(t *testing.T) {
+	g := NewWithT(t)
+	o := app("web", isRunning, func(a *v1beta1.AppService) { a.Finalizers = nil })
+	c := clientOf(o.Object)
+	watched := make(chan struct{})
+	api := interceptor.NewClient(c.WithWatch, interceptor.Funcs{
+		Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+			return nil
+		},
+		Watch: func(ctx context.Context, api client.WithWatch, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
+			stream, err := api.Watch(ctx, list, options...)
+			close(watched)
+			return stream, err
+		},
+	})
+	ended := make(chan error, 1)
+	go func() {
+		command := &options{IOStreams: testStreams(), now: func() time.Time { return now }}
+		ended <- command.reconcile(t.Context(), &clients{WithWatch: api, namespace: "shop"}, o, "", time.Minute)
+	}()
+	g.Eventually(watched).Should(BeClosed())
+	g.Expect(c.Delete(t.Context(), o.Object)).To(Succeed())
+	g.Eventually(ended, "10s").Should(Receive(MatchError("AppService shop/web is deleted")))
 }

@@ -74,7 +74,11 @@ func (c *clients) tree(ctx context.Context, o object) (node, []string, error) {
 		if err != nil {
 			return root, nil, err
 		}
-		notes = append(notes, more...)
+		for _, note := range more {
+			if !slices.Contains(notes, note) { // a Deployment and a Job both have pods
+				notes = append(notes, note)
+			}
+		}
 		root.children = append(root.children, n)
 	}
 	return root, notes, nil

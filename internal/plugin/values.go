@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -230,18 +231,23 @@ func (c *Client) Details(ctx context.Context, resource, namespace, name string) 
 	if err != nil {
 		return Details{}, err
 	}
+	rows, moreNotes, err := there.driftsOf(ctx, []object{o}, target{[]*kind{o.kind}, name})
+	if err != nil {
+		return Details{}, err
+	}
 	live.SetManagedFields(nil)
-	d := Details{Object: live, Row: rowOf(o), Drifts: []Drift{}, Tree: nodeValue(tree), Notes: notes}
+	d := Details{Object: live, Row: rowOf(o), Drifts: []Drift{}, Tree: nodeValue(tree), Notes: slices.Concat(notes, moreNotes)}
 	now := time.Now()
-	d.Phases, d.Why = phaseValues(o, tree.children, now), whyText(found, now)
-	for _, row := range driftRows([]object{o}) {
+	d.Phases, d.Why = phaseValues(o, tree.children, notes, now), whyText(found, now)
+	for _, row := range rows {
 		d.Drifts = append(d.Drifts, driftValue(row))
 	}
 	return d, nil
 }
 
 // phaseValues are the phases with their children. The children of a kind are those of the first phase that has the kind.
-func phaseValues(o object, children []node, now time.Time) []Phase {
+// By the notes, it is not known which children of a kind are missing.
+func phaseValues(o object, children []node, notes []string, now time.Time) []Phase {
 	rows, objects := phaseRows(o), make([]client.Object, 0, len(children))
 	for _, child := range children {
 		objects = append(objects, child.object)
@@ -267,7 +273,8 @@ func phaseValues(o object, children []node, now time.Time) []Phase {
 					p.Children = append(p.Children, childValue(child))
 				}
 			}
-			if isMissing := o.kind.phases[i].hasOwnersName && len(p.Children) == 0 && p.Status != "" && p.Status != string(metav1.ConditionTrue); isMissing {
+			isListed := !slices.Contains(notes, mayNotList(kind, o.GetNamespace()))
+			if isMissing := isListed && o.kind.phases[i].hasOwnersName && len(p.Children) == 0 && p.Status != "" && p.Status != string(metav1.ConditionTrue); isMissing {
 				p.Children = append(p.Children, Child{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Ready: readyMissing})
 			}
 		}

@@ -4,12 +4,16 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -78,7 +82,7 @@ func TestRowsOfObjects(t *testing.T) {
 func TestPhasesHaveTheirChildrenAndWhatIsWaitedFor(t *testing.T) {
 	g := NewWithT(t)
 	byName := map[string]Phase{}
-	for _, p := range phaseValues(app("web", cannotPull), []node{nodeOf(service()), nodeOf(deployment(1))}, now) {
+	for _, p := range phaseValues(app("web", cannotPull), []node{nodeOf(service()), nodeOf(deployment(1))}, nil, now) {
 		byName[p.Name] = p
 	}
 	g.Expect(byName["Service"]).To(And(HaveField("Status", "True"), HaveField("Gate", ""), HaveField("Children", ConsistOf(And(HaveField("Kind", "Service"), HaveField("Ready", "True"))))))
@@ -88,10 +92,70 @@ func TestPhasesHaveTheirChildrenAndWhatIsWaitedFor(t *testing.T) {
 	g.Expect(byName["Autoscaling"]).To(And(HaveField("Status", ""), HaveField("Verdict", "not configured"), HaveField("Children", BeEmpty())))
 }
 
+// What a user may not list is not known to be missing.
+func TestDetailsClaimNothingAboutWhatTheUserMayNotList(t *testing.T) {
+	g := NewWithT(t)
+	live, isSet := app("web", cannotPull).Object.(*v1beta1.AppService)
+	g.Expect(isSet).To(BeTrue())
+	c := &Client{clients: refusing(clientOf(live), forbidden, "IngressList", "ReplicaSetList")}
+	d, err := c.Details(t.Context(), "appservices", "shop", "web")
+	g.Expect(err).NotTo(HaveOccurred())
+	children := map[string][]Child{}
+	for _, phase := range d.Phases {
+		children[phase.Name] = phase.Children
+	}
+	g.Expect(children["Deployment"]).To(ConsistOf(HaveField("Ready", "Missing")), "the user may list Deployments, and there is none")
+	g.Expect(children["Ingress"]).To(BeEmpty())
+	g.Expect(d.Notes).To(Equal([]string{"you may not list Ingress objects in namespace shop"}))
+}
+
+// The status of a SecureStorage does not record what was reverted in Azure.
+func TestDetailsHaveTheDriftsInTheCloud(t *testing.T) {
+	live, _ := storage().Object.(*v1beta1.SecureStorage)
+	live.Status.Drifts = []v1beta1.Drift{{Time: before(time.Hour), Kind: "Secret", Name: "invoices", Action: v1beta1.DriftCorrected}}
+	corrected := eventsv1.Event{Note: "tags.team was set", EventTime: metav1.NewMicroTime(now), Regarding: corev1.ObjectReference{Kind: "SecureStorage", Name: "invoices"}}
+	corrected.Namespace = "shop"
+	detailsWith := func(g Gomega, events func(client.ObjectList, client.ListOptions) error) Details {
+		there := clientOf(live)
+		there.WithWatch = interceptor.NewClient(there.WithWatch, interceptor.Funcs{
+			List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				if _, isEvents := list.(*eventsv1.EventList); !isEvents {
+					return api.List(ctx, list, options...)
+				}
+				given := client.ListOptions{}
+				given.ApplyOptions(options)
+				return events(list, given)
+			},
+		})
+		d, err := (&Client{clients: there}).Details(t.Context(), "securestorages", "shop", "invoices")
+		g.Expect(err).NotTo(HaveOccurred())
+		return d
+	}
+	t.Run("those of the status and of Events, the latest first", func(t *testing.T) {
+		g := NewWithT(t)
+		d := detailsWith(g, func(list client.ObjectList, options client.ListOptions) error {
+			g.Expect(options.Namespace).To(Equal("shop"))
+			g.Expect(options.FieldSelector.String()).To(And(ContainSubstring("regarding.name=invoices"), ContainSubstring("reason=DriftCorrected")))
+			return meta.SetList(list, []runtime.Object{&corrected})
+		})
+		g.Expect(d.Drifts).To(HaveExactElements(
+			And(HaveField("Message", "tags.team was set"), HaveField("Action", "Reverted"), HaveField("Kind", "SecureStorage"), HaveField("Name", "invoices")),
+			HaveField("Child", "Secret/invoices"),
+		))
+		g.Expect(d.Notes).To(BeEmpty())
+	})
+	t.Run("without permission", func(t *testing.T) {
+		g := NewWithT(t)
+		d := detailsWith(g, func(list client.ObjectList, _ client.ListOptions) error { return forbidden(list) })
+		g.Expect(d.Drifts).To(HaveLen(1))
+		g.Expect(d.Notes).To(Equal([]string{"drifts of SecureStorages, because you may not list Events"}))
+	})
+}
+
 func TestJobOfAHookIsShownWithItsPhase(t *testing.T) {
 	g := NewWithT(t)
 	preDeployOf := func(children ...node) Phase {
-		all := phaseValues(app("web", hasFailedHook), children, now)
+		all := phaseValues(app("web", hasFailedHook), children, nil, now)
 		return all[slices.IndexFunc(all, func(p Phase) bool { return p.Name == "PreDeploy" })]
 	}
 	g.Expect(preDeployOf(nodeOf(service()), nodeOf(failedJob()))).To(And(HaveField("Verdict", "stalled"),

@@ -132,7 +132,7 @@ func versionText(v versions) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "plugin:  %s\n", v.Plugin)
 	for _, manager := range v.Managers {
-		fmt.Fprintf(&b, "manager: %s, Deployment %s, %s available\n", manager.Image, manager.Deployment, manager.Available)
+		fmt.Fprintf(&b, "manager: %s, Deployment %s, %s available\n", printable(manager.Image), manager.Deployment, manager.Available)
 	}
 	for _, crd := range v.CRDs {
 		served := strings.Join(crd.Served, ", ")
@@ -142,7 +142,7 @@ func versionText(v versions) string {
 		fmt.Fprintf(&b, "CRD:     %s %s\n", crd.Name, served)
 	}
 	for _, note := range append(v.problems(), v.Notes...) {
-		b.WriteString("Note: " + note + ".\n")
+		b.WriteString("Note: " + printable(note) + ".\n")
 	}
 	return b.String()
 }

@@ -181,7 +181,7 @@ function SignIn() {
           {busy ? "Signing in …" : "Sign in"}
         </button>
         <p class="muted" id="token-help">
-          A token of a ServiceAccount: <code>kubectl create token NAME</code>. The token stays in a cookie that scripts cannot read, until you sign out.
+          A token of a ServiceAccount: <code>kubectl create token NAME</code>. The console keeps the token in its memory until you sign out, for at most 12 hours.
         </p>
       </form>
     </main>

@@ -1,17 +1,17 @@
 // Who changes what: over one object, and over the fleet by manager, namespace and day.
 import { computed } from "@preact/signals";
 import { tally } from "./fleet.ts";
-import { objectHref } from "./route.ts";
+import { driftsPath, objectHref } from "./route.ts";
 import { frame, now, route, setParams } from "./state.ts";
-import { rows } from "./store.ts";
+import { rows, scope } from "./store.ts";
 import { count, counted, day } from "./text.ts";
-import type { Drift } from "./types.ts";
-import { Age, Choice, Empty, Failure, Loading, State, useLoad, useOnChange } from "./ui.tsx";
+import type { Drift, KindError } from "./types.ts";
+import { Age, Choice, Empty, Failure, Loading, Refusals, State, useLoad, useOnChange } from "./ui.tsx";
 
 const most = 500;
 
 export function DriftTable({ drifts, single }: { drifts: Drift[]; single?: boolean }) {
-  if (drifts.length === 0) return <Empty>{single ? "Nobody else changed this object or its children." : "Nobody changed what the manager applies."}</Empty>;
+  if (drifts.length === 0) return <Empty>No drift is recorded.</Empty>;
   return (
     <>
       <div class="scroll" tabIndex={0} role="group" aria-label="Drifts">
@@ -42,7 +42,11 @@ export function DriftTable({ drifts, single }: { drifts: Drift[]; single?: boole
                   </td>
                 )}
                 <td>
-                  {drift.child} <code>{drift.field}</code>
+                  {drift.message || (
+                    <>
+                      {drift.child} <code>{drift.field}</code>
+                    </>
+                  )}
                 </td>
                 <td>
                   <code class="value added">{drift.desired || "–"}</code>
@@ -51,7 +55,7 @@ export function DriftTable({ drifts, single }: { drifts: Drift[]; single?: boole
                   <code class="value removed">{drift.found || "–"}</code>
                 </td>
                 <td>
-                  <span class="tag">{drift.manager}</span>
+                  {drift.manager ? <span class="tag">{drift.manager}</span> : "–"}
                 </td>
                 <td>
                   <State tone={drift.action === "Reported" ? "wait" : "good"}>{drift.action}</State>
@@ -136,17 +140,18 @@ export function DriftsView() {
   const { params } = route.value;
   const value = (name: string) => params.get(name) ?? "";
   const days = value("days") === "1" || value("days") === "30" ? Number(value("days")) : 7;
-  const { data, error, reload } = useLoad<{ items?: Drift[] }>(`/drifts?since=${days * 24}h`);
+  const { data, error, reload } = useLoad<{ items?: Drift[]; errors?: KindError[] }>(driftsPath(days, scope.value));
   useOnChange(latest.value, 1000, reload);
   const all = data?.items ?? [];
-  const keys: Record<string, (drift: Drift) => string> = { manager: (drift) => drift.manager, ns: (drift) => drift.namespace, day: (drift) => day(drift.time) };
+  const refusals = data?.errors ?? [];
+  const keys: Record<string, (drift: Drift) => string> = { manager: (drift) => drift.manager || "unknown", ns: (drift) => drift.namespace, day: (drift) => day(drift.time) };
   // Each breakdown ignores its own filter, so that the other choices stay visible.
   const matching = (except: string) => all.filter((drift) => Object.entries(keys).every(([name, key]) => name === except || !value(name) || key(drift) === value(name)));
   return (
     <main id="main" class="drifts-view" tabIndex={-1}>
       <div class="section-head">
         <h1>Drifts</h1>
-        <p class="muted">What others changed in the objects that the manager applies</p>
+        <p class="muted">What others changed in the objects that the manager applies{scope.value && `, in namespace ${scope.value}`}</p>
         <span class="space" />
         <Choice label="Period" value={String(days)} options={[["1", "24 hours"], ["7", "7 days"], ["30", "30 days"]]} choose={(choice) => setParams({ days: choice, day: "" })} />
       </div>
@@ -154,6 +159,7 @@ export function DriftsView() {
       {!data && !error && <Loading />}
       {data && (
         <>
+          <Refusals refusals={refusals} />
           {all.length > 0 && (
             <div class="panels">
               <Shares title="By field manager" param="manager" chosen={value("manager")} shares={tally(matching("manager"), keys["manager"]!)} />
@@ -169,7 +175,7 @@ export function DriftsView() {
               </button>
             </p>
           )}
-          <DriftTable drifts={matching("")} />
+          {(all.length > 0 || refusals.length === 0) && <DriftTable drifts={matching("")} />}
         </>
       )}
     </main>

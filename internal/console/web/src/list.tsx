@@ -7,7 +7,7 @@ import { frame, route, setParams } from "./state.ts";
 import { changed, connection, failure, keyOf, refusals, rows, scope, version } from "./store.ts";
 import { count, counted, words } from "./text.ts";
 import type { Row } from "./types.ts";
-import { Age, Bar, Choice, Empty, Loading, Mark, State } from "./ui.tsx";
+import { Age, Bar, Choice, Empty, Loading, Mark, Refusals, State } from "./ui.tsx";
 
 const query = computed<Query>(() => {
   const { params } = route.value;
@@ -118,36 +118,6 @@ function Summary() {
         ))}
       </div>
     </section>
-  );
-}
-
-function Refusals() {
-  if (refusals.value.length === 0) return null;
-  return (
-    <div class="notice wait" role="status">
-      <Mark tone="wait" />
-      <div>
-        {refusals.value.map((refusal) => (
-          <p key={refusal.kind}>
-            <b>{refusal.kind}</b>: {refusal.message}
-          </p>
-        ))}
-        {!scope.value && (
-          <form
-            class="inline"
-            onSubmit={(event) => {
-              event.preventDefault();
-              scope.value = (event.currentTarget.elements.namedItem("namespace") as HTMLInputElement).value.trim();
-            }}
-          >
-            <label>
-              Your rights may cover one namespace: <input name="namespace" required placeholder="namespace" autoComplete="off" />
-            </label>
-            <button>Show it</button>
-          </form>
-        )}
-      </div>
-    </div>
   );
 }
 
@@ -330,7 +300,7 @@ export function FleetView() {
           </button>
         </p>
       )}
-      <Refusals />
+      <Refusals refusals={refusals.value} />
       <p class="hidden" role="status">
         {query.value.search && `${counted(shown.value, "object")} found`}
       </p>

@@ -427,7 +427,7 @@ function Actions({ details, row, path, reload }: { details: Details; row: Row; p
         </button>
       ) : (
         <>
-          <button type="button" disabled={busy !== "" || row.deleting} onClick={() => post("reconcile", `${row.name} is reconciled`)}>
+          <button type="button" disabled={busy !== "" || row.deleting} onClick={() => post("reconcile", `Requested a reconcile of ${row.name}`)}>
             Reconcile
           </button>
           <button type="button" disabled={row.deleting} onClick={() => setDialog("suspend")}>
@@ -526,6 +526,12 @@ export function ObjectView({ resource, namespace, name }: { resource: string; na
     <main id="main" class="object" tabIndex={-1}>
       <Heading details={data} row={row} path={path} reload={reload} />
       {error && <Failure error={error} retry={reload} />}
+      {data?.notes && data.notes.length > 0 && (
+        <p class="notice hold">
+          <Mark tone="hold" />
+          <span>Not shown: {data.notes.join("; ")}.</span>
+        </p>
+      )}
       <nav class="tabs" aria-label="Parts of the object">
         {tabs.filter(([id]) => id !== "contract" || row.kind === "MCPServer").map(([id, text]) => (
           <a key={id} href={format([resource, namespace, name], { tab: id })} aria-current={id === tab ? "page" : undefined}>

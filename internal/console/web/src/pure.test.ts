@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { oneAtATime, request, session } from "./api.ts";
 import { diff, hunks } from "./diff.ts";
 import { countTones, everything, group, items, select, sort, stateOf, tally, toneOf, visible } from "./fleet.ts";
-import { format, objectHref, parse } from "./route.ts";
+import { driftsPath, format, objectHref, parse } from "./route.ts";
 import { fields, search, typeOf } from "./schema.ts";
 import { read, rows } from "./store.ts";
 import { backoff, Parser } from "./stream.ts";
@@ -44,6 +44,11 @@ test("what is not ready comes first", () => {
   assert.deepEqual(countTones(rows), { bad: 1, wait: 1, gone: 1, hold: 1, good: 2 });
   assert.equal(toneOf(row("degraded", { phase: "Degraded", ready: "True" })), "bad");
   assert.equal(stateOf(row("new", { phase: "" })), "Pending");
+});
+
+test("drifts are those of the namespace that is watched, because a user may list no other", () => {
+  assert.equal(driftsPath(7, "shop"), "/drifts?since=168h&namespace=shop");
+  assert.equal(driftsPath(1, ""), "/drifts?since=24h");
 });
 
 test("filters combine, and each word of a search counts", () => {

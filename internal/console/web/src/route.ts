@@ -39,6 +39,11 @@ export function objectHref(object: { kind: string; namespace: string; name: stri
   return format([resourceOf(object.kind), object.namespace, object.name], params);
 }
 
+/** The path of the drifts of some days, of all namespaces if none is given. */
+export function driftsPath(days: number, namespace: string): string {
+  return `/drifts?${new URLSearchParams({ since: `${days * 24}h`, ...(namespace ? { namespace } : {}) })}`;
+}
+
 /** The path of an object in the server's interface. */
 export function objectPath(resource: string, namespace: string, name: string): string {
   return `/objects/${[resource, namespace, name].map(encodeURIComponent).join("/")}`;

@@ -72,6 +72,8 @@ export interface Drift extends Reference {
   manager: string;
   time: string;
   action: string;
+  /** Describes a drift in the cloud, which has no fields. */
+  message?: string;
 }
 
 export interface Condition {
@@ -98,6 +100,8 @@ export interface Details {
   drifts?: Drift[];
   tree?: TreeNode;
   why: string;
+  /** What the user may not read. */
+  notes?: string[];
 }
 
 export interface Action extends Reference {

@@ -6,8 +6,9 @@ import type { Line } from "./diff.ts";
 import type { Tone } from "./fleet.ts";
 import { objectHref, resourceOf } from "./route.ts";
 import { now } from "./state.ts";
+import { scope } from "./store.ts";
 import { absolute, age } from "./text.ts";
-import type { Reference } from "./types.ts";
+import type { KindError, Reference } from "./types.ts";
 
 /** A shape for each tone, so that color is never the only sign. */
 const shapes: Record<Tone | "none", preact.JSX.Element> = {
@@ -180,6 +181,37 @@ export function Dialog({ title, wide, close, children }: { title: string; wide?:
       </header>
       {children}
     </dialog>
+  );
+}
+
+/** The kinds that the user may not list, and a form for one namespace. */
+export function Refusals({ refusals }: { refusals: KindError[] }) {
+  if (refusals.length === 0) return null;
+  return (
+    <div class="notice wait" role="status">
+      <Mark tone="wait" />
+      <div>
+        {refusals.map((refusal) => (
+          <p key={refusal.kind}>
+            <b>{refusal.kind}</b>: {refusal.message}
+          </p>
+        ))}
+        {!scope.value && (
+          <form
+            class="inline"
+            onSubmit={(event) => {
+              event.preventDefault();
+              scope.value = (event.currentTarget.elements.namedItem("namespace") as HTMLInputElement).value.trim();
+            }}
+          >
+            <label>
+              Your rights may cover one namespace: <input name="namespace" required placeholder="namespace" autoComplete="off" />
+            </label>
+            <button>Show it</button>
+          </form>
+        )}
+      </div>
+    </div>
   );
 }
 
