@@ -196,7 +196,11 @@ func (m *Children[S, C, L]) settled() func(client.Object) bool {
 	case m.Health != nil:
 		return func(child client.Object) bool {
 			typed, ok := child.(L)
-			return ok && m.Health(typed).IsDone()
+			if !ok {
+				return false
+			}
+			verdict := m.Health(typed)
+			return verdict != nil && verdict.IsDone() // the phase says itself that it has none
 		}
 	case m.Ready == nil:
 		return func(client.Object) bool { return true }

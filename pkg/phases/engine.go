@@ -388,6 +388,9 @@ type conditionReasoner interface {
 
 // isPermanent says whether retrying does not help. controller-runtime does not retry a terminal error.
 func isPermanent(err error) bool {
+	if err == nil { // or else each reconcile allocates
+		return false
+	}
 	var reasoner conditionReasoner
 	return errors.As(err, &reasoner) && reasoner.Permanent() || errors.Is(err, reconcile.TerminalError(nil))
 }

@@ -167,6 +167,11 @@ func TestChildIsSettledAsItsHealthSays(t *testing.T) {
 	declaration, err = boot.Declare(machineScheme())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(declaration.Settled(&Disk{})).To(BeTrue(), "a child that is applied is ready")
+
+	boot.Health = func(*Disk) phases.Verdict { return nil }
+	declaration, err = boot.Declare(machineScheme())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(declaration.Settled(&Disk{})).To(BeFalse(), "no verdict")
 }
 
 // priorityQueue keeps with which priority, and when, what is to be reconciled.
