@@ -111,6 +111,32 @@ func TestStreamsAreFiltered(t *testing.T) {
 	}
 }
 
+// Servers ignore the body of a request for a stream, and some the letter case of its method.
+func TestStreamsAreFilteredInAllFormsOfTheirRequest(t *testing.T) {
+	for name, c := range map[string]struct{ method, body string }{
+		"a stream":                     {http.MethodGet, ""},
+		"with a message":               {http.MethodGet, ping},
+		"with a call":                  {http.MethodGet, call("get")},
+		"with a list":                  {http.MethodGet, listRequest},
+		"with a method in lower case":  {"get", ""},
+		"in lower case with a message": {"get", ping},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			policy, err := New(Options{Deny: []string{"delete"}})
+			g.Expect(err).NotTo(HaveOccurred())
+			r := message(c.body)
+			r.Method = c.method
+			if c.body == "" {
+				r.Body, r.ContentLength = http.NoBody, 0
+			}
+			w := recorder()
+			policy.Protect(responding(200, "id: 9\ndata: "+listed+"\n\n", "Content-Type", "text/event-stream")).ServeHTTP(w, r)
+			g.Expect(w.Body.String()).To(Equal("id: 9\ndata: " + filtered + "\n\n"))
+		})
+	}
+}
+
 func TestListsThatCannotBeFilteredAreNotSent(t *testing.T) {
 	large := `{"id":3,"result":{"tools":[{"name":"delete","description":"` + strings.Repeat("x", maxListBytes) + `"}]}}`
 	for name, c := range map[string]struct {
