@@ -350,6 +350,15 @@ func TestMetadataOfOtherPathsAndMethods(t *testing.T) {
 	}
 }
 
+// Anybody may request the metadata, so a body that does not arrive must not hold the connection.
+func TestMetadataWaitsForNoBody(t *testing.T) {
+	e := newEndpoint(t)
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodOptions} {
+		response := e.do(method, "https://tools.example.com/.well-known/oauth-protected-resource", strings.Repeat("x", requestbody.SmallMessage+1))
+		e.Expect(response.Header.Get("Connection")).To(Equal("close"), method)
+	}
+}
+
 func TestChallengeNamesTheMetadataOfTheHostThatTheClientUses(t *testing.T) {
 	e := newEndpoint(t)
 	for target, metadata := range map[string]string{
