@@ -126,11 +126,21 @@ func (t *Recorder) setArguments(m *message, arguments json.RawMessage, room int)
 	}
 	if t.opts.Arguments == Full && compact.Len() <= room {
 		// A copy, because the buffer has room for all spaces, and a record is kept until the response.
-		m.Arguments = bytes.Clone(compact.Bytes())
-		return
+		if line := readable(compact.Bytes()); len(line) <= room {
+			m.Arguments = line
+			return
+		}
 	}
 	sum := sha256.Sum256(compact.Bytes())
 	m.Digest = hex.EncodeToString(sum[:])
+}
+
+// readable returns a copy of JSON that all readers of lines take for a part of one line of JSON: in UTF-8, and without
+// separators of lines.
+func readable(compact []byte) []byte {
+	line := bytes.ToValidUTF8(compact, []byte("\ufffd"))
+	line = bytes.ReplaceAll(line, []byte("\u2028"), []byte(`\u2028`))
+	return bytes.ReplaceAll(line, []byte("\u2029"), []byte(`\u2029`))
 }
 
 // main is the message of a request; of a batch, it is empty.

@@ -191,6 +191,11 @@ func TestLinesOfOddMessages(t *testing.T) {
 			g.Expect(e.Arguments).To(BeEmpty())
 			g.Expect(e.ArgumentsSHA256).To(HaveLen(64))
 		}},
+		"arguments that are no Unicode": {toolCall("get", "{\"a\":\"b\xff\"}"), func(g Gomega, e entry) { g.Expect(string(e.Arguments)).To(Equal("{\"a\":\"b\ufffd\"}")) }},
+		"separators in arguments":       {toolCall("get", "\"a\u2028\u2029\""), func(g Gomega, e entry) { g.Expect(string(e.Arguments)).To(Equal(`"a\u2028\u2029"`)) }},
+		"arguments in HTML": {toolCall("get", `"`+strings.Repeat("<&>", 4<<10-10)+`"`), func(g Gomega, e entry) {
+			g.Expect(string(e.Arguments)).To(Equal(`"` + strings.Repeat("<&>", 4<<10-10) + `"`))
+		}},
 		"a prompt":   {`{"id":1,"method":"prompts/get","params":{"name":"p","arguments":{}}}`, func(g Gomega, e entry) { g.Expect(e.Prompt).To(Equal("p")) }},
 		"a resource": {`{"id":1,"method":"resources/read","params":{"uri":"file:///a"}}`, func(g Gomega, e entry) { g.Expect(e.Resource).To(Equal("file:///a")) }},
 		"a batch": {`[` + toolCall("a", "{}") + `,` + toolCall("b", "{}") + `]`, func(g Gomega, e entry) {
