@@ -27,7 +27,7 @@ const (
 // headers, and the server by the message.
 func (p *Proxy) mirrored(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost || !requestbody.Has(r) || !bridge.MirrorsMessage(r.Header) {
+		if !strings.EqualFold(r.Method, http.MethodPost) || !requestbody.Has(r) || !bridge.MirrorsMessage(r.Header) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -87,6 +87,24 @@ func post(g *WithT, front, message string, headers ...string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
+// Some servers do not distinguish the letter case of methods.
+func TestHeadersAreCheckedInAllFormsOfTheMethod(t *testing.T) {
+	server := &markedServer{}
+	_, front, _ := newProxy(t, server, open)
+	for _, method := range []string{http.MethodPost, "post", "Post"} {
+		g := NewWithT(t)
+		request, err := http.NewRequest(method, front+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"query"}}`))
+		g.Expect(err).NotTo(HaveOccurred())
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Mcp-Name", "plain")
+		response, err := http.DefaultTransport.RoundTrip(request)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(response.Body.Close()).To(Succeed())
+		g.Expect(response.StatusCode).To(Equal(http.StatusBadRequest), method)
+	}
+	NewWithT(t).Expect(server.calls.Load()).To(BeZero())
+}
+
 func TestParamHeadersAreCheckedBeforeTheServer(t *testing.T) {
 	for name, events := range map[string]bool{"JSON": false, "events": true} {
 		t.Run(name, func(t *testing.T) {
