@@ -105,6 +105,28 @@ func TestHeadersAreCheckedInAllFormsOfTheMethod(t *testing.T) {
 	NewWithT(t).Expect(server.calls.Load()).To(BeZero())
 }
 
+// The message keeps its place among the large ones until the client has read the refusal.
+func TestRefusalsDoNotGrowWithTheMessage(t *testing.T) {
+	server := &markedServer{}
+	_, front, _ := newProxy(t, server, open)
+	long := strings.Repeat("<", 32<<10)
+	for name, c := range map[string]struct{ message, header, value string }{
+		"a name":      {`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"` + long + `"}}`, "Mcp-Name", "plain"},
+		"a method":    {`{"jsonrpc":"2.0","id":7,"method":"` + long + `"}`, "Mcp-Method", "ping"},
+		"an id":       {`{"jsonrpc":"2.0","id":"` + long + `","method":"tools/list"}`, "Mcp-Method", "ping"},
+		"a parameter": {`{"jsonrpc":"2.0","id":"` + long + `","method":"tools/call","params":{"name":"query","arguments":{"region":"` + long + `"}}}`, "Mcp-Param-Region", "north"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			status, body := post(g, front, c.message, "Content-Type", "application/json", c.header, c.value)
+			g.Expect(status).To(Equal(http.StatusBadRequest))
+			g.Expect(body).To(ContainSubstring(`"error":`))
+			g.Expect(len(body)).To(BeNumerically("<", 2<<10))
+		})
+	}
+	NewWithT(t).Expect(server.calls.Load()).To(BeZero())
+}
+
 func TestParamHeadersAreCheckedBeforeTheServer(t *testing.T) {
 	for name, events := range map[string]bool{"JSON": false, "events": true} {
 		t.Run(name, func(t *testing.T) {

@@ -188,7 +188,7 @@ func (p *Policy) serveCall(w http.ResponseWriter, r *http.Request, next http.Han
 	if from != nil {
 		if wait := p.rates.call(from, call.Tool, p.opts.now()); wait > 0 {
 			p.refuse(w, r, call.ID, tooMany(reasonTooManyRequests, fmt.Sprintf(
-				"the limit of calls of the tool %q per minute is reached: call it less, or try again later", call.Tool), inSeconds(wait)))
+				"the limit of calls of the tool %.128q per minute is reached: call it less, or try again later", call.Tool), inSeconds(wait)))
 			return
 		}
 	}
