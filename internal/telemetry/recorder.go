@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -72,6 +73,9 @@ func (t *Recorder) Protect(next http.Handler) http.Handler {
 	})
 }
 
+// isPost reports whether a request has a message. Some servers do not distinguish the letter case of methods.
+func isPost(r *http.Request) bool { return strings.EqualFold(r.Method, http.MethodPost) }
+
 func (t *Recorder) begin(w http.ResponseWriter, r *http.Request) *call {
 	c := &call{recorder: t, begun: time.Now()}
 	c.record = callrecord.New(c.describe)
@@ -107,7 +111,7 @@ func (t *Recorder) Forward(next http.Handler) http.Handler {
 		if requestbody.Has(r) && !callrecord.HasMessage(r.Context()) {
 			defer t.bodies.Peek(&out)()
 		}
-		if r.Method == http.MethodPost {
+		if isPost(r) {
 			out.Header.Del("Accept-Encoding") // The outcome is in the response.
 		}
 		if t.otlp != nil {
@@ -143,7 +147,7 @@ func (t *Recorder) finish(c *call, aborted bool) {
 	w := c.response
 	e := ending{
 		refusal: c.record.Facts().Refusal, aborted: aborted, left: c.request.Context().Err() != nil,
-		isPost: c.request.Method == http.MethodPost, isRequest: c.main().id != "", reads: w.reads, status: w.status, answer: w.answer,
+		isPost: isPost(c.request), isRequest: c.main().id != "", reads: w.reads, status: w.status, answer: w.answer,
 	}
 	if e.status == 0 && !aborted {
 		e.status = http.StatusOK // as net/http sends it

@@ -46,6 +46,31 @@ func sdkServer(stateless bool) http.Handler {
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: stateless})
 }
 
+// Some servers do not distinguish the letter case of methods.
+func TestOutcomesInAllFormsOfTheMethod(t *testing.T) {
+	for _, method := range []string{http.MethodPost, "post", "Post"} {
+		t.Run(method, func(t *testing.T) {
+			g := NewWithT(t)
+			recorder, url, lines := recorded(t, Options{}, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if r.Header.Get("Accept-Encoding") != "" {
+					w.Header().Set("Content-Encoding", "gzip")
+				}
+				_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"isError":true}}`)
+			}))
+			request, err := http.NewRequest(method, url, strings.NewReader(toolCall("get", "{}")))
+			g.Expect(err).NotTo(HaveOccurred())
+			request.Header.Set("Content-Type", "application/json")
+			request.Header.Set("Accept-Encoding", "gzip")
+			response, err := http.DefaultTransport.RoundTrip(request)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(response.Body.Close()).To(Succeed())
+			g.Expect(recorder.end(t.Context())).To(Succeed())
+			g.Expect(lines.requests(g)).To(ConsistOf(And(HaveField("Tool", "get"), HaveField("Outcome", outcomeToolError))))
+		})
+	}
+}
+
 // Unmodified clients and servers of the SDK, of both generations of the protocol.
 func TestRecordsOfClientsOfTheSDK(t *testing.T) {
 	for version, stateless := range map[string]bool{"2025-06-18": false, "2025-11-25": false, "2026-07-28": true} {
