@@ -48,6 +48,7 @@ func TestListsAreFiltered(t *testing.T) {
 		"events of a known length":         {responding(200, "data: "+listed+"\n\n", "Content-Type", events, "Content-Length", strconv.Itoa(len(listed)+8)), "data: " + filtered + "\n\n"},
 		"an event of several lines":        {responding(200, "event: message\ndata: "+strings.ReplaceAll(listed, ",\"result", "\ndata: ,\"result")+"\n\n", "Content-Type", events), "event: message\ndata: " + strings.ReplaceAll(filtered, ",\"result", "\ndata: ,\"result") + "\n\n"},
 		"an event without a space and end": {responding(200, "data:"+listed, "Content-Type", events), "data: " + filtered + "\n\n"},
+		"a byte order mark":                {responding(200, "\ufeffdata: "+listed+"\n\n", "Content-Type", events), "data: " + filtered + "\n\n"},
 		"lines that end with CR":           {responding(200, "retry: 1\rdata: "+listed+"\r\rdata: {}\r\r", "Content-Type", events), "retry: 1\ndata: " + filtered + "\n\ndata: {}\r\r"},
 	} {
 		t.Run(name, func(t *testing.T) {
