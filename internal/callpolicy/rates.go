@@ -109,7 +109,7 @@ func (b *buckets) take(now time.Time, limiters ...*rate.Limiter) time.Duration {
 	}
 	if wait == 0 {
 		for _, limiter := range limiters {
-			limiter.ReserveN(now, 1) // It is there, but for rounding.
+			limiter.ReserveN(now, 1) // It exists, but for rounding.
 		}
 	}
 	return wait
