@@ -118,7 +118,7 @@ func readEvents(stream io.Reader) ([]byte, error) {
 	lines.Buffer(nil, maxListBytes)
 	var data []byte
 	for lines.Scan() {
-		line := lines.Bytes()
+		line := bytes.TrimPrefix(lines.Bytes(), []byte("\ufeff")) // It may begin a stream.
 		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {
 			data = append(append(data, bytes.TrimPrefix(value, []byte(" "))...), '\n')
 			continue

@@ -20,9 +20,14 @@ import (
 // markedServer serves 2026-07-28, and does not check headers. Only ann gets the tool query.
 type markedServer struct {
 	events bool
+	// begin precedes the events.
+	begin string
 	// methods count the requests.
 	lists, calls atomic.Int32
 }
+
+// otherEvents precede a response.
+const otherEvents = "retry: 1500\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\n"
 
 const markedTool = `{"name":"query","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}`
 
@@ -61,7 +66,7 @@ func (s *markedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", eventType)
-	_, _ = io.WriteString(w, "retry: 1500\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\ndata: "+response+"\n\n")
+	_, _ = io.WriteString(w, s.begin+"data: "+response+"\n\n")
 }
 
 // callOf posts a call of a tool.
@@ -128,10 +133,17 @@ func TestRefusalsDoNotGrowWithTheMessage(t *testing.T) {
 }
 
 func TestParamHeadersAreCheckedBeforeTheServer(t *testing.T) {
-	for name, events := range map[string]bool{"JSON": false, "events": true} {
+	for name, c := range map[string]struct {
+		events bool
+		begin  string
+	}{
+		"JSON":                          {},
+		"events":                        {true, otherEvents},
+		"events with a byte order mark": {true, "\ufeff"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			const us, header = `{"region":"us"}`, "Mcp-Param-Region"
-			server := &markedServer{events: events}
+			server := &markedServer{events: c.events, begin: c.begin}
 			_, front, _ := newProxy(t, server, open)
 			began := time.Now()
 			for name, c := range map[string]struct {
@@ -238,7 +250,7 @@ func TestMessagesThatCannotBeCheckedAreRefused(t *testing.T) {
 // which a stream is opened again.
 func TestGenerationsAndStreamsAreThoseOfTheServer(t *testing.T) {
 	g := NewWithT(t)
-	_, front, _ := newProxy(t, &markedServer{events: true}, open)
+	_, front, _ := newProxy(t, &markedServer{events: true, begin: otherEvents}, open)
 	status, body := post(g, front, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`)
 	g.Expect(status).To(Equal(http.StatusNotFound))
 	g.Expect(body).To(MatchJSON(`{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no initialize","data":{"supported":["2026-07-28"]}}}`))
