@@ -223,6 +223,10 @@ func TestLinesOfOddMessages(t *testing.T) {
 		}},
 		"a prompt":   {`{"id":1,"method":"prompts/get","params":{"name":"p","arguments":{}}}`, func(g Gomega, e entry) { g.Expect(e.Prompt).To(Equal("p")) }},
 		"a resource": {`{"id":1,"method":"resources/read","params":{"uri":"file:///a"}}`, func(g Gomega, e entry) { g.Expect(e.Resource).To(Equal("file:///a")) }},
+		"a batch of long names": {"[" + strings.Repeat(toolCall(strings.Repeat("\x01", 300), `"`+strings.Repeat("x", 500)+`"`)+",", maxBatch) + toolCall("b", "{}") + "]", func(g Gomega, e entry) {
+			g.Expect(e.BatchSize).To(Equal(maxBatch + 1))
+			g.Expect(e.Batch).To(HaveLen(3))
+		}},
 		"a batch": {`[` + toolCall("a", "{}") + `,` + toolCall("b", "{}") + `]`, func(g Gomega, e entry) {
 			g.Expect(e.BatchSize).To(Equal(2))
 			g.Expect([]string{e.Batch[0].Tool, e.Batch[1].Tool, e.Tool}).To(Equal([]string{"a", "b", ""}))
