@@ -115,8 +115,7 @@ func authorizationArguments(server *v1beta1.MCPServer, resources []string) []str
 		arguments = append(arguments, "--issuer", value)
 	}
 	for _, of := range resources {
-		// The kubelet would replace $(NAME), which a path may contain.
-		arguments = append(arguments, "--resource", strings.ReplaceAll(of, "$(", "$$("))
+		arguments = append(arguments, "--resource", unexpanded(of))
 	}
 	if len(authorization.Scopes) > 0 {
 		arguments = append(arguments, "--scopes", strings.Join(slices.Sorted(slices.Values(authorization.Scopes)), " "))
@@ -146,10 +145,18 @@ func exchangeArguments(exchange *v1beta1.MCPServerTokenExchange) []string {
 		}
 	}
 	for i, argument := range arguments {
-		// The kubelet would replace $(NAME).
-		arguments[i] = strings.ReplaceAll(argument, "$(", "$$(")
+		arguments[i] = unexpanded(argument)
 	}
 	return arguments
+}
+
+// unexpanded is the form of an argument from which the kubelet makes the argument: it replaces $(NAME) and $$, which a
+// path may contain.
+func unexpanded(argument string) string {
+	if !strings.Contains(argument, "$(") && !strings.Contains(argument, "$$") {
+		return argument // Another form would replace the pods of earlier versions.
+	}
+	return strings.ReplaceAll(argument, "$", "$$")
 }
 
 // issuersInOrder sorts the issuers, so that their order in the spec does not matter. Clients usually take the first one.

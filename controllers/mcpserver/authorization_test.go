@@ -429,7 +429,14 @@ func TestTokenOfTheProbeWithAuthorization(t *testing.T) {
 
 // The schema keeps $(NAME), which the kubelet replaces in arguments, out of all other values.
 func TestArgumentsHaveNoExpansions(t *testing.T) {
-	NewWithT(t).Expect(authorizationArguments(tools(authorized), []string{"https://tools.example.com/$(HOST)"})).To(ContainElement("https://tools.example.com/$$(HOST)"))
+	for given, want := range map[string]string{
+		"/$(HOST)": "/$$(HOST)", "/a$$(HOST)": "/a$$$$(HOST)", "/a$$b": "/a$$$$b", "/a$b": "/a$b", "/mcp": "/mcp",
+	} {
+		g := NewWithT(t)
+		resource := "https://tools.example.com"
+		g.Expect(authorizationArguments(tools(authorized), []string{resource + given})).To(ContainElement(resource + want))
+		g.Expect(bridgeArguments(tools(stdio, func(s *spec) { s.Path = given }))).To(ContainElement(want))
+	}
 }
 
 func TestAuthorizationNeedsNeitherScopesNorKeys(t *testing.T) {

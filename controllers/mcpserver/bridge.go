@@ -71,7 +71,7 @@ func installResources(resources corev1.ResourceRequirements) *corev1ac.ResourceR
 
 func bridgeArguments(server *v1beta1.MCPServer) []string {
 	arguments := []string{
-		"serve", "--listen", listenAddress(server.Spec.Port), "--admin-listen", listenAddress(bridgePort(server)), "--path", pathOf(server),
+		"serve", "--listen", listenAddress(server.Spec.Port), "--admin-listen", listenAddress(bridgePort(server)), "--path", unexpanded(pathOf(server)),
 		"--allowed-host", strings.Join(allowedHosts(server), ","),
 	}
 	if limits := server.Spec.Bridge; limits != nil && len(limits.AllowedOrigins) > 0 {

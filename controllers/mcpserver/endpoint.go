@@ -2,6 +2,8 @@ package mcpserver
 
 import (
 	"fmt"
+	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,10 +33,12 @@ func isBelow(path, prefix string) bool {
 }
 
 // externalEndpoint is the URL of the server outside the cluster, or empty and why it is unknown.
-func externalEndpoint(s *scope) (url, why string) {
+func externalEndpoint(s *scope) (of, why string) {
 	switch {
 	case s.server.Spec.Ingress != nil:
 		return ingressURL(s.server)
+	case s.server.Spec.HTTPRoute != nil && s.plans:
+		return plannedURL(s.server)
 	case s.server.Spec.HTTPRoute != nil:
 		return gatewayURL(s)
 	default:
@@ -42,7 +46,7 @@ func externalEndpoint(s *scope) (url, why string) {
 	}
 }
 
-func ingressURL(server *v1beta1.MCPServer) (url, why string) {
+func ingressURL(server *v1beta1.MCPServer) (of, why string) {
 	in := server.Spec.Ingress
 	if !isBelow(pathOf(server), in.Path) {
 		return rewrittenURL(server)
@@ -56,7 +60,7 @@ func ingressURL(server *v1beta1.MCPServer) (url, why string) {
 
 // gatewayURL is the URL at the first listener that serves the route. Other listeners are not shown: the user may
 // have no permission to read the Gateway.
-func gatewayURL(s *scope) (url, why string) {
+func gatewayURL(s *scope) (of, why string) {
 	in := s.server.Spec.HTTPRoute
 	if !s.gateways.isWatched() {
 		return "", "the external URL is unknown: the manager has no permission to read Gateways"
@@ -72,6 +76,24 @@ func gatewayURL(s *scope) (url, why string) {
 		}
 	}
 	return "", "the external URL is unknown: no Gateway in spec.httpRoute.parentRefs has a listener for the host name that allows routes of this namespace; correct spec.httpRoute or the Gateway"
+}
+
+// plannedURL is the URL in a plan: at the listener that the manager has found. The manager may be permitted to read Gateways
+// that the user is not, and the reverse.
+func plannedURL(server *v1beta1.MCPServer) (of, why string) {
+	found, err := url.Parse(server.Status.ExternalEndpoint)
+	if err != nil || found.Host == "" {
+		return "", "the external URL is unknown: status.externalEndpoint has none, and a plan does not read Gateways"
+	}
+	hostnames := server.Spec.HTTPRoute.Hostnames
+	if len(hostnames) > 0 && !slices.Contains(hostnames, found.Hostname()) {
+		port := found.Port()
+		found.Host = hostnames[0]
+		if port != "" {
+			found.Host = net.JoinHostPort(hostnames[0], port)
+		}
+	}
+	return found.Scheme + "://" + found.Host + externalPath(server), ""
 }
 
 func namespaceOf(parent v1beta1.MCPServerParentRef, server *v1beta1.MCPServer) string {

@@ -126,6 +126,57 @@ func TestPlanHasNoResultsOfProbes(t *testing.T) {
 	g.Expect(result.State).To(Equal(prober.Unknown))
 }
 
+// A plan reads no Gateways: the user may not be permitted to. The resource of tokens depends on them.
+func TestPlanKeepsTheURLOfTheGateway(t *testing.T) {
+	gateways := fakeGateways{"acme/public": gatewayWith(listener("web", "HTTPS", 8443, "*.example.com"))}
+	l := newLifecycle(t, setup.Options{}, gateways, func(s *spec) {
+		s.Authorization = &v1beta1.MCPServerAuthorization{Issuers: []v1beta1.MCPServerIssuer{{Issuer: "https://id.example.com"}}}
+		s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{ParentRefs: []v1beta1.MCPServerParentRef{{Name: "public"}}, Hostnames: []string{"tools.example.com"}, Path: "/"}
+	})
+	l.settle()
+	l.rollOut()
+	l.settle()
+	l.Expect(l.server().Status.ExternalEndpoint).To(Equal("https://tools.example.com:8443/mcp"))
+	engine, err := NewPlanner(setup.Planning{API: mappedServer{l.Server, mapperOfKinds("HTTPRoute")}, Reader: l.Cache(), Clock: l.clock}, Options{Settings: settings})
+	l.Expect(err).NotTo(HaveOccurred())
+
+	plan, err := engine.Plan(t.Context(), l.server())
+
+	l.Expect(err).NotTo(HaveOccurred())
+	l.Expect(plan.String()).NotTo(Or(ContainSubstring("Update Deployment"), ContainSubstring("the external URL is unknown")))
+}
+
+func TestExternalURLOfAPlan(t *testing.T) {
+	const before = "https://tools.example.com:8443/mcp"
+	for name, c := range map[string]struct {
+		status, path string
+		hostnames    []string
+		url          string
+	}{
+		"as it was":         {before, "", []string{"tools.example.com"}, before},
+		"another path":      {before, "/v2", []string{"tools.example.com"}, "https://tools.example.com:8443/v2"},
+		"another host name": {before, "", []string{"mcp.example.com", "b.example.com"}, "https://mcp.example.com:8443/mcp"},
+		"more host names":   {before, "", []string{"a.example.com", "tools.example.com"}, before},
+		"no host names":     {before, "", nil, before},
+		"an IPv6 address":   {"http://[2001:db8::1]/mcp", "", nil, "http://[2001:db8::1]/mcp"},
+		"without a port":    {"http://[2001:db8::1]/mcp", "", []string{"mcp.example.com"}, "http://mcp.example.com/mcp"},
+		"no URL":            {"http://[", "", nil, ""},
+		"not known":         {"", "", []string{"tools.example.com"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server := tools(func(s *spec) {
+				s.Path = c.path
+				s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{ParentRefs: []v1beta1.MCPServerParentRef{{Name: "public"}}, Hostnames: c.hostnames, Path: "/"}
+			})
+			server.Status.ExternalEndpoint = c.status
+			url, why := externalEndpoint(&scope{server: server, readers: readers{gateways: staticGatewayAPI(true), plans: true}})
+			g.Expect(url).To(Equal(c.url))
+			g.Expect(why == "").To(Equal(url != ""), why)
+		})
+	}
+}
+
 // A plan tells which fields the controller would remove: those that it applied before with its field manager.
 func TestPlanRemovesWhatTheControllerAppliedBefore(t *testing.T) {
 	l := newLifecycle(t, setup.Options{}, staticGatewayAPI(false), func(s *spec) { s.Args = []string{"--verbose"} })

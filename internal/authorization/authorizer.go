@@ -151,7 +151,8 @@ func (a *Authorizer) bearer(r *http.Request) (string, *refusal) {
 }
 
 // checkScopes refuses a request that needs scopes that the token does not have. The response has all scopes that the
-// request needs, so that one more authorization suffices.
+// request needs, so that one more authorization suffices. Its size does not depend on the name of the tool: a large message
+// has given up its place when the response is sent.
 func (a *Authorizer) checkScopes(who *identity, required []string, tool string) *refusal {
 	missing := who.missing(required)
 	if len(missing) == 0 {
@@ -159,7 +160,7 @@ func (a *Authorizer) checkScopes(who *identity, required []string, tool string) 
 	}
 	what := "requests to this MCP server need"
 	if tool != "" {
-		what = fmt.Sprintf("calls of the tool %q need", tool)
+		what = fmt.Sprintf("calls of the tool %.128q need", tool)
 	}
 	return &refusal{
 		status: http.StatusForbidden, code: codeInsufficientScope, scopes: required,

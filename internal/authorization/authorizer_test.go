@@ -3,6 +3,7 @@ package authorization
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -185,6 +186,31 @@ func TestScopes(t *testing.T) {
 	}
 }
 
+// A refusal is not bounded by the limit of large messages that are held at once.
+func TestRefusalsDoNotGrowWithTheMessage(t *testing.T) {
+	long := strings.Repeat("<", 32<<10)
+	for name, c := range map[string]struct {
+		body   string
+		header []string
+	}{
+		"a tool without the scope":    {call("delete_" + long), nil},
+		"a header with another tool":  {call("get_" + long), []string{"Mcp-Name", "list"}},
+		"a header and another method": {`{"id":1,"method":"` + long + `"}`, []string{"Mcp-Method", "ping"}},
+		"a header and a long id":      {`{"id":"` + long + `","method":"tools/list"}`, []string{"Mcp-Method", "ping"}},
+		"a tool with a header":        {`{"id":"` + long + `","method":"tools/call","params":{"name":"get"}}`, []string{"Mcp-Name", "list"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEndpoint(t, destructive)
+			response := e.do(http.MethodPost, external, c.body, append(c.header, "Authorization", "Bearer "+e.token(map[string]any{"scope": "mcp"}))...)
+			e.Expect(response.StatusCode).To(BeElementOf(http.StatusForbidden, http.StatusBadRequest))
+			e.Expect(len(response.Header.Get("WWW-Authenticate"))).To(BeNumerically("<", 2<<10))
+			body, err := io.ReadAll(response.Body)
+			e.Expect(err).NotTo(HaveOccurred())
+			e.Expect(len(body)).To(BeNumerically("<", 2<<10))
+		})
+	}
+}
+
 // Messages that a server may understand differently from the check.
 func TestMessagesThatAreNotClearAreRefused(t *testing.T) {
 	const mcpJSON = "application/json"
@@ -347,6 +373,15 @@ func TestMetadataOfOtherPathsAndMethods(t *testing.T) {
 		response := e.do(c.method, "https://tools.example.com"+c.path, "")
 		e.Expect(response.StatusCode).To(Equal(c.status), c.method+c.path)
 		e.Expect(e.received).To(BeEmpty())
+	}
+}
+
+// Anybody may request the metadata, so a body that does not arrive must not hold the connection.
+func TestMetadataWaitsForNoBody(t *testing.T) {
+	e := newEndpoint(t)
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodOptions} {
+		response := e.do(method, "https://tools.example.com/.well-known/oauth-protected-resource", strings.Repeat("x", requestbody.SmallMessage+1))
+		e.Expect(response.Header.Get("Connection")).To(Equal("close"), method)
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
+// maxID is the maximum length of an id in a refusal, as in the bridge.
+const maxID = 1 << 10
+
 // checkMessage reads the message of a request, checks the scopes of the tool that it calls, and replaces the body. The
 // returned function releases what the message holds.
 func (a *Authorizer) checkMessage(w http.ResponseWriter, r *http.Request, who *identity) (release func(), refused *refusal) {
@@ -33,7 +36,11 @@ func (a *Authorizer) checkCall(r *http.Request, message []byte, who *identity) *
 		}
 	}
 	if err := call.CheckHeaders(r.Header); err != nil {
-		return &refusal{status: http.StatusBadRequest, description: err.Error(), mismatch: true, id: call.ID}
+		id := call.ID
+		if len(id) > maxID {
+			id = nil
+		}
+		return &refusal{status: http.StatusBadRequest, description: err.Error(), mismatch: true, id: id}
 	}
 	return nil
 }

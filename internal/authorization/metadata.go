@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
 // WellKnownPath is the path of the metadata of the resource (RFC 9728). The path of the resource follows it.
@@ -27,6 +29,7 @@ func isMetadata(path string) bool {
 
 // serveMetadata serves the metadata of the resource at a path. Web pages may read it.
 func (a *Authorizer) serveMetadata(w http.ResponseWriter, r *http.Request) {
+	requestbody.Refuse(w, r)
 	header := w.Header()
 	header.Set("Access-Control-Allow-Origin", "*")
 	switch r.Method {

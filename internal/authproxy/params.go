@@ -27,7 +27,7 @@ const (
 // headers, and the server by the message.
 func (p *Proxy) mirrored(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost || !requestbody.Has(r) || !bridge.MirrorsMessage(r.Header) {
+		if !strings.EqualFold(r.Method, http.MethodPost) || !requestbody.Has(r) || !bridge.MirrorsMessage(r.Header) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -118,7 +118,7 @@ func readEvents(stream io.Reader) ([]byte, error) {
 	lines.Buffer(nil, maxListBytes)
 	var data []byte
 	for lines.Scan() {
-		line := lines.Bytes()
+		line := bytes.TrimPrefix(lines.Bytes(), []byte("\ufeff")) // It may begin a stream.
 		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {
 			data = append(append(data, bytes.TrimPrefix(value, []byte(" "))...), '\n')
 			continue

@@ -20,9 +20,14 @@ import (
 // markedServer serves 2026-07-28, and does not check headers. Only ann gets the tool query.
 type markedServer struct {
 	events bool
+	// begin precedes the events.
+	begin string
 	// methods count the requests.
 	lists, calls atomic.Int32
 }
+
+// otherEvents precede a response.
+const otherEvents = "retry: 1500\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\n"
 
 const markedTool = `{"name":"query","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}`
 
@@ -61,7 +66,7 @@ func (s *markedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", eventType)
-	_, _ = io.WriteString(w, "retry: 1500\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\ndata: "+response+"\n\n")
+	_, _ = io.WriteString(w, s.begin+"data: "+response+"\n\n")
 }
 
 // callOf posts a call of a tool.
@@ -87,11 +92,58 @@ func post(g *WithT, front, message string, headers ...string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
+// Some servers do not distinguish the letter case of methods.
+func TestHeadersAreCheckedInAllFormsOfTheMethod(t *testing.T) {
+	server := &markedServer{}
+	_, front, _ := newProxy(t, server, open)
+	for _, method := range []string{http.MethodPost, "post", "Post"} {
+		g := NewWithT(t)
+		request, err := http.NewRequest(method, front+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"query"}}`))
+		g.Expect(err).NotTo(HaveOccurred())
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Mcp-Name", "plain")
+		response, err := http.DefaultTransport.RoundTrip(request)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(response.Body.Close()).To(Succeed())
+		g.Expect(response.StatusCode).To(Equal(http.StatusBadRequest), method)
+	}
+	NewWithT(t).Expect(server.calls.Load()).To(BeZero())
+}
+
+// The message keeps its place among the large ones until the client has read the refusal.
+func TestRefusalsDoNotGrowWithTheMessage(t *testing.T) {
+	server := &markedServer{}
+	_, front, _ := newProxy(t, server, open)
+	long := strings.Repeat("<", 32<<10)
+	for name, c := range map[string]struct{ message, header, value string }{
+		"a name":      {`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"` + long + `"}}`, "Mcp-Name", "plain"},
+		"a method":    {`{"jsonrpc":"2.0","id":7,"method":"` + long + `"}`, "Mcp-Method", "ping"},
+		"an id":       {`{"jsonrpc":"2.0","id":"` + long + `","method":"tools/list"}`, "Mcp-Method", "ping"},
+		"a parameter": {`{"jsonrpc":"2.0","id":"` + long + `","method":"tools/call","params":{"name":"query","arguments":{"region":"` + long + `"}}}`, "Mcp-Param-Region", "north"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			status, body := post(g, front, c.message, "Content-Type", "application/json", c.header, c.value)
+			g.Expect(status).To(Equal(http.StatusBadRequest))
+			g.Expect(body).To(ContainSubstring(`"error":`))
+			g.Expect(len(body)).To(BeNumerically("<", 2<<10))
+		})
+	}
+	NewWithT(t).Expect(server.calls.Load()).To(BeZero())
+}
+
 func TestParamHeadersAreCheckedBeforeTheServer(t *testing.T) {
-	for name, events := range map[string]bool{"JSON": false, "events": true} {
+	for name, c := range map[string]struct {
+		events bool
+		begin  string
+	}{
+		"JSON":                          {},
+		"events":                        {true, otherEvents},
+		"events with a byte order mark": {true, "\ufeff"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			const us, header = `{"region":"us"}`, "Mcp-Param-Region"
-			server := &markedServer{events: events}
+			server := &markedServer{events: c.events, begin: c.begin}
 			_, front, _ := newProxy(t, server, open)
 			began := time.Now()
 			for name, c := range map[string]struct {
@@ -198,7 +250,7 @@ func TestMessagesThatCannotBeCheckedAreRefused(t *testing.T) {
 // which a stream is opened again.
 func TestGenerationsAndStreamsAreThoseOfTheServer(t *testing.T) {
 	g := NewWithT(t)
-	_, front, _ := newProxy(t, &markedServer{events: true}, open)
+	_, front, _ := newProxy(t, &markedServer{events: true, begin: otherEvents}, open)
 	status, body := post(g, front, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`)
 	g.Expect(status).To(Equal(http.StatusNotFound))
 	g.Expect(body).To(MatchJSON(`{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no initialize","data":{"supported":["2026-07-28"]}}}`))

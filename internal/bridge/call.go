@@ -44,17 +44,17 @@ func ReadCall(message []byte) (Call, error) {
 }
 
 // CheckHeaders refuses headers that name another method or tool than the message, because a server might go by them.
-// They need not exist.
+// They need not exist. Errors do not grow with the message.
 func (c Call) CheckHeaders(header http.Header) error {
 	if sent := header.Values(headerMethod); len(sent) > 1 || len(sent) == 1 && sent[0] != c.Method {
-		return fmt.Errorf("the header %s must be once %q, the method of the message", headerMethod, c.Method)
+		return fmt.Errorf("the header %s must be once %.128q, the method of the message", headerMethod, c.Method)
 	}
 	sent := header.Values(headerName)
 	if c.Tool == "" || len(sent) == 0 {
 		return nil
 	}
 	if name, err := decodedHeader(sent[0]); len(sent) > 1 || err != nil || name != c.Tool {
-		return fmt.Errorf("the header %s must be once %q, the name in the message", headerName, c.Tool)
+		return fmt.Errorf("the header %s must be once %.128q, the name in the message", headerName, c.Tool)
 	}
 	return nil
 }

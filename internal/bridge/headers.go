@@ -62,11 +62,11 @@ func checkStateless(r *http.Request, e *envelope) *failure {
 }
 
 // checkHeaders checks that Mcp-Method and Mcp-Name match the message. Without a session they are required;
-// with one they are checked if the client sends them.
+// with one they are checked if the client sends them. Errors do not grow with the message.
 func checkHeaders(r *http.Request, e *envelope, required bool) *failure {
 	method, name := r.Header.Get(headerMethod), r.Header.Get(headerName)
 	if (required || method != "") && method != e.Method {
-		return mismatch(fmt.Sprintf("header Mcp-Method is %q, but the method of the message is %q", method, e.Method))
+		return mismatch(fmt.Sprintf("header Mcp-Method is %q, but the method of the message is %.128q", method, e.Method))
 	}
 	if required || name != "" {
 		return checkName(name, e)
@@ -79,7 +79,7 @@ func checkVersion(version string, e *envelope) *failure {
 	case inBody == "":
 		return badRequest(codeInvalidParams, `_meta has no "io.modelcontextprotocol/protocolVersion"`)
 	case inBody != version:
-		return mismatch(fmt.Sprintf("header Mcp-Protocol-Version is %q, but the version in the message is %q", version, inBody))
+		return mismatch(fmt.Sprintf("header Mcp-Protocol-Version is %q, but the version in the message is %.128q", version, inBody))
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func checkName(header string, e *envelope) *failure {
 	case err != nil:
 		return mismatch("header Mcp-Name " + err.Error())
 	case header == "" || got != want:
-		return mismatch(fmt.Sprintf("header Mcp-Name is %q, but the name in the message is %q", header, want))
+		return mismatch(fmt.Sprintf("header Mcp-Name is %q, but the name in the message is %.128q", header, want))
 	}
 	return nil
 }

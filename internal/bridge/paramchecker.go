@@ -77,7 +77,11 @@ func (c *ParamChecker) Check(r *http.Request, message []byte, exchange Exchange)
 	if failed == nil {
 		return nil
 	}
-	return &Refusal{failed, e.requestID()}
+	id := e.requestID()
+	if len(id) > maxID {
+		id = nil // The response must not grow with the message.
+	}
+	return &Refusal{failed, id}
 }
 
 // repeated refuses headers that readers may understand in several ways.

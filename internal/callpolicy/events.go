@@ -57,10 +57,14 @@ func filterEvents(events []byte, keep func(tool string) bool) ([]byte, error) {
 	return filtered, nil
 }
 
+// byteOrderMark may begin a stream, and clients ignore it there.
+var byteOrderMark = []byte("\ufeff")
+
 // filterEvent removes tools from the message in an event. An event without such tools stays as it is.
 func filterEvent(raw []byte, keep func(tool string) bool) ([]byte, error) {
 	var data, others [][]byte
 	for line := range lines(raw) {
+		line = bytes.TrimPrefix(line, byteOrderMark)
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		if string(name) == "data" {
 			data = append(data, bytes.TrimPrefix(value, []byte(" ")))

@@ -60,13 +60,17 @@ func (p *Policy) Protect(next http.Handler) http.Handler {
 				return
 			}
 		}
+		to := next
+		if p.opts.selectsTools() && r.Method != http.MethodPost {
+			to = p.filtersStream(next)
+		}
 		switch {
 		case !requestbody.Has(r):
-			p.serveStream(w, r, next)
+			to.ServeHTTP(w, r)
 		case p.opts.readsMessages():
-			p.serveMessage(w, r, next, from)
+			p.serveMessage(w, r, to, from)
 		default:
-			p.serveBody(w, r, next)
+			p.serveBody(w, r, to)
 		}
 	})
 }
@@ -93,14 +97,13 @@ func (p *Policy) count(r *http.Request, f *peers.Refusal) {
 	}
 }
 
-// serveStream serves a request without a body. It may open a stream, on which a client can get the response to an earlier
-// request after it has lost the connection.
-func (p *Policy) serveStream(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if !p.opts.selectsTools() || r.Method != http.MethodGet {
-		next.ServeHTTP(w, r)
-		return
-	}
-	p.serveFiltered(&filteredWriter{ResponseWriter: w, policy: p}, r, next)
+// filtersStream serves a request that may open a stream, on which a client can get the response to an earlier request after
+// it has lost the connection. Servers take any such request for one with GET: some ignore the letter case of the method, and
+// most the body.
+func (p *Policy) filtersStream(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.serveFiltered(&filteredWriter{ResponseWriter: w, policy: p}, r, next)
+	})
 }
 
 // serveBody forwards a body that need not be read.
@@ -185,7 +188,7 @@ func (p *Policy) serveCall(w http.ResponseWriter, r *http.Request, next http.Han
 	if from != nil {
 		if wait := p.rates.call(from, call.Tool, p.opts.now()); wait > 0 {
 			p.refuse(w, r, call.ID, tooMany(reasonTooManyRequests, fmt.Sprintf(
-				"the limit of calls of the tool %q per minute is reached: call it less, or try again later", call.Tool), inSeconds(wait)))
+				"the limit of calls of the tool %.128q per minute is reached: call it less, or try again later", call.Tool), inSeconds(wait)))
 			return
 		}
 	}

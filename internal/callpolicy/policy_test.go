@@ -261,6 +261,29 @@ func TestHiddenToolsAreUnknown(t *testing.T) {
 	f.Expect(f.text(f.post(call("get")))).To(Equal(call("get")))
 }
 
+func TestRefusalsDoNotGrowWithTheMessage(t *testing.T) {
+	long := strings.Repeat("<", 32<<10)
+	for name, c := range map[string]struct {
+		opts   Options
+		body   string
+		header []string
+	}{
+		"a hidden tool":              {Options{Deny: []string{"delete*"}}, call("delete" + long), nil},
+		"too many calls":             {Options{Tools: []ToolLimit{{"get*", 1}}}, call("get" + long), nil},
+		"a header with another tool": {Options{Deny: []string{"delete*"}}, call("get" + long), []string{"Mcp-Name", "list"}},
+		"a header, another method":   {Options{Deny: []string{"delete*"}}, `{"id":1,"method":"` + long + `"}`, []string{"Mcp-Method", "ping"}},
+		"a header and a long id":     {Options{Deny: []string{"delete*"}}, `{"id":"` + long + `","method":"tools/list"}`, []string{"Mcp-Method", "ping"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.opts.now = clock()
+			f := newFixture(t, c.opts, func(http.ResponseWriter, *http.Request) {})
+			for range 2 {
+				f.Expect(len(f.text(f.post(c.body, c.header...)))).To(BeNumerically("<", 2<<10))
+			}
+		})
+	}
+}
+
 // A message that a server may read as the call of a hidden tool must not reach it.
 func TestMessagesThatAreNotClearAreRefused(t *testing.T) {
 	f := newFixture(t, Options{Allow: []string{"get"}}, echo)

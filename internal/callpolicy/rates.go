@@ -37,6 +37,8 @@ type rates struct {
 // buckets are those of one caller.
 type buckets struct {
 	key string
+	// mu makes a check of limiters, and taking from them, one step.
+	mu sync.Mutex
 	// requests is nil without a limit.
 	requests *rate.Limiter
 	// tools has one for each limit.
@@ -81,7 +83,7 @@ func (b *buckets) request(now time.Time) time.Duration {
 	if b.requests == nil {
 		return 0
 	}
-	return take(now, b.requests)
+	return b.take(now, b.requests)
 }
 
 // call counts a call of a tool, and returns how long the caller must wait if it sends too many.
@@ -92,21 +94,22 @@ func (c *rates) call(b *buckets, tool string, now time.Time) time.Duration {
 			limiters = append(limiters, b.tools[i])
 		}
 	}
-	return take(now, limiters...)
+	return b.take(now, limiters...)
 }
 
-// take takes one token of each limiter, or none if the caller must wait for one of them.
-func take(now time.Time, limiters ...*rate.Limiter) time.Duration {
+// take takes one token of each limiter, or none if the caller must wait for one of them. It looks before it takes, because
+// a limiter does not get back a reservation that is canceled after another one was made.
+func (b *buckets) take(now time.Time, limiters ...*rate.Limiter) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var wait time.Duration
-	taken := make([]*rate.Reservation, 0, len(limiters))
 	for _, limiter := range limiters {
-		reservation := limiter.ReserveN(now, 1)
-		taken = append(taken, reservation)
-		wait = max(wait, reservation.DelayFrom(now))
+		missing := 1 - limiter.TokensAt(now)
+		wait = max(wait, time.Duration(missing/float64(limiter.Limit())*float64(time.Second)))
 	}
-	if wait > 0 {
-		for _, reservation := range taken {
-			reservation.CancelAt(now)
+	if wait == 0 {
+		for _, limiter := range limiters {
+			limiter.ReserveN(now, 1) // It exists, but for rounding.
 		}
 	}
 	return wait

@@ -91,6 +91,39 @@ func TestConcurrentCallersGetNoMoreThanTheirLimit(t *testing.T) {
 	g.Expect(admitted).To(Equal(map[string]int{"0": 100, "1": 100, "2": 100, "3": 100}))
 }
 
+// Otherwise a caller that retries from many connections at once would wait for longer and longer, and everybody with the
+// address of the same proxy with it.
+func TestConcurrentRefusedRequestsAreNotCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts Options
+		send func(rates *rates, now time.Time) time.Duration
+	}{
+		"requests": {Options{RequestsPerMinute: 60}, func(rates *rates, now time.Time) time.Duration { return rates.of("ann").request(now) }},
+		"calls": {Options{Tools: []ToolLimit{{"*", 60}, {"get", 60}}}, func(rates *rates, now time.Time) time.Duration {
+			return rates.call(rates.of("ann"), "get", now)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			rates := newRates(&c.opts)
+			for range 60 {
+				g.Expect(c.send(rates, start)).To(BeZero())
+			}
+			var wait sync.WaitGroup
+			for range 16 {
+				wait.Go(func() {
+					for range 2000 {
+						_ = c.send(rates, start)
+					}
+				})
+			}
+			wait.Wait()
+			g.Expect(c.send(rates, start)).To(Equal(time.Second))
+			g.Expect(c.send(rates, start.Add(time.Second))).To(BeZero())
+		})
+	}
+}
+
 func TestSecondsAreWholeAndAtLeastOne(t *testing.T) {
 	for d, want := range map[time.Duration]int{0: 1, time.Millisecond: 1, time.Second: 1, time.Second + 1: 2, time.Minute: 60} {
 		NewWithT(t).Expect(inSeconds(d)).To(Equal(want), d.String())

@@ -1,6 +1,7 @@
 package callpolicy
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
@@ -38,8 +39,10 @@ const statelessVersion = "2026-07-28"
 // unknownTool is the response to a call of a tool that is not selected. It is that of a server which does not have it: "Unknown
 // tools" are protocol errors (specification, Tools, Error Handling), whose code has an HTTP status of its own since
 // 2026-07-28.
+//
+// Its size does not depend on the name, which may be that of a large message.
 func unknownTool(r *http.Request, tool string) *peers.Refusal {
-	f := &peers.Refusal{Status: http.StatusOK, Code: codeInvalidParams, Message: "Unknown tool: " + tool}
+	f := &peers.Refusal{Status: http.StatusOK, Code: codeInvalidParams, Message: fmt.Sprintf("Unknown tool: %.128s", tool)}
 	if r.Header.Get("Mcp-Protocol-Version") >= statelessVersion {
 		f.Status = http.StatusBadRequest
 	}

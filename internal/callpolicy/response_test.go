@@ -48,6 +48,7 @@ func TestListsAreFiltered(t *testing.T) {
 		"events of a known length":         {responding(200, "data: "+listed+"\n\n", "Content-Type", events, "Content-Length", strconv.Itoa(len(listed)+8)), "data: " + filtered + "\n\n"},
 		"an event of several lines":        {responding(200, "event: message\ndata: "+strings.ReplaceAll(listed, ",\"result", "\ndata: ,\"result")+"\n\n", "Content-Type", events), "event: message\ndata: " + strings.ReplaceAll(filtered, ",\"result", "\ndata: ,\"result") + "\n\n"},
 		"an event without a space and end": {responding(200, "data:"+listed, "Content-Type", events), "data: " + filtered + "\n\n"},
+		"a byte order mark":                {responding(200, "\ufeffdata: "+listed+"\n\n", "Content-Type", events), "data: " + filtered + "\n\n"},
 		"lines that end with CR":           {responding(200, "retry: 1\rdata: "+listed+"\r\rdata: {}\r\r", "Content-Type", events), "retry: 1\ndata: " + filtered + "\n\ndata: {}\r\r"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,6 +109,32 @@ func TestStreamsAreFiltered(t *testing.T) {
 		_, err := io.ReadFull(lines, got)
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(string(got)).To(Equal(event.want), "before the next event is sent")
+	}
+}
+
+// Servers ignore the body of a request for a stream, and some the letter case of its method.
+func TestStreamsAreFilteredInAllFormsOfTheirRequest(t *testing.T) {
+	for name, c := range map[string]struct{ method, body string }{
+		"a stream":                     {http.MethodGet, ""},
+		"with a message":               {http.MethodGet, ping},
+		"with a call":                  {http.MethodGet, call("get")},
+		"with a list":                  {http.MethodGet, listRequest},
+		"with a method in lower case":  {"get", ""},
+		"in lower case with a message": {"get", ping},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			policy, err := New(Options{Deny: []string{"delete"}})
+			g.Expect(err).NotTo(HaveOccurred())
+			r := message(c.body)
+			r.Method = c.method
+			if c.body == "" {
+				r.Body, r.ContentLength = http.NoBody, 0
+			}
+			w := recorder()
+			policy.Protect(responding(200, "id: 9\ndata: "+listed+"\n\n", "Content-Type", "text/event-stream")).ServeHTTP(w, r)
+			g.Expect(w.Body.String()).To(Equal("id: 9\ndata: " + filtered + "\n\n"))
+		})
 	}
 }
 

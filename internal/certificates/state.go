@@ -96,9 +96,9 @@ const (
 // decide returns what to do about a state, and when to decide again if nothing changes until then.
 func decide(s state, names []string, now time.Time) (do action, again time.Time) {
 	switch {
-	case s.serving == nil, !s.serving.covers(names), now.After(s.serving.leaf.NotAfter), !trusts(s.bundle, s.serving):
+	case s.serving == nil, !s.serving.covers(names), !s.serving.isValidAt(now), !trusts(s.bundle, s.serving):
 		return replace, now
-	case s.next != nil && s.next.covers(names) && now.Before(s.next.leaf.NotAfter) && trusts(s.bundle, s.next):
+	case s.next != nil && s.next.covers(names) && s.next.isValidAt(now) && trusts(s.bundle, s.next):
 		ready := s.next.leaf.NotBefore.Add(clockSkew + propagation)
 		if now.Before(ready) {
 			return keep, ready
@@ -136,6 +136,12 @@ func perform(do action, s state, names []string, now time.Time) (state, error) {
 
 func (p *pair) covers(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return p.leaf.VerifyHostname(name) != nil })
+}
+
+// isValidAt reports whether API servers accept the certificate at a time. It may be of the future: the clock was wrong when
+// it was issued.
+func (p *pair) isValidAt(now time.Time) bool {
+	return !now.Before(p.leaf.NotBefore) && !now.After(p.leaf.NotAfter)
 }
 
 // bundleOf is the PEM of certificates, of which some may be nil.

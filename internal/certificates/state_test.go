@@ -40,6 +40,8 @@ func TestDecide(t *testing.T) {
 		"a certificate just before it renews":  {whole, renewal, keep, renewal},
 		"a certificate that is to be renewed":  {whole, renewal.Add(1), stage, renewal.Add(1)},
 		"an expired certificate":               {whole, start.Add(lifetime + 1), replace, start.Add(lifetime + 1)},
+		"a certificate of a wrong clock":       {whole, start.Add(-clockSkew - 1), replace, start.Add(-clockSkew - 1)},
+		"the next one is of a wrong clock":     {staged, renewal.Add(-clockSkew - 1), keep, renewal},
 		"a certificate for another Service":    {state{serving: elsewhere, bundle: bundleOf(elsewhere)}, start, replace, start},
 		"a certificate that nobody trusts":     {state{serving: first, bundle: bundleOf(other)}, start, replace, start},
 		"the next one is not propagated":       {staged, renewal.Add(propagation - 1), keep, renewal.Add(propagation)},

@@ -24,7 +24,7 @@ const (
 	// MaxLargeMessages is how many larger messages are held at once, unless they could take more than maxHeldBytes.
 	MaxLargeMessages = 8
 	maxHeldBytes     = 64 << 20
-	// messageTimeout is the time in which a message must arrive.
+	// messageTimeout is the time in which a message must arrive; the rest of a large one, after it has got a place.
 	messageTimeout = 30 * time.Second
 	// refusedBodyTimeout is the time in which the body of a refused request must arrive.
 	refusedBodyTimeout = 5 * time.Second
@@ -167,6 +167,7 @@ func (m *Reader) read(w http.ResponseWriter, r *http.Request) (message []byte, r
 		if release, ok = m.place(r.Context()); !ok {
 			return nil, nil, &Error{http.StatusServiceUnavailable, "too many large messages are in flight: retry later"}
 		}
+		_ = conn.SetReadDeadline(time.Now().Add(messageTimeout)) // The wait is not the time of the client.
 		if r.ContentLength > SmallMessage {
 			read.Grow(int(r.ContentLength) - SmallMessage + bytes.MinRead)
 		}

@@ -6,9 +6,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	. "github.com/onsi/gomega"
 )
@@ -137,6 +140,64 @@ func TestLargeMessagesWaitForAPlace(t *testing.T) {
 	g.Expect(failed).To(HaveField("Status", http.StatusServiceUnavailable))
 	_, _, failed = m.Read(httptest.NewRecorder(), newRequest(strings.NewReader("{}")).WithContext(ctx))
 	g.Expect(failed).To(BeNil(), "small ones need no place")
+}
+
+// timed is a connection with a read deadline.
+type timed struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+}
+
+func (c *timed) SetReadDeadline(deadline time.Time) error {
+	c.deadline = deadline
+	return nil
+}
+
+// slowly reads what takes a time to arrive.
+type slowly struct {
+	io.Reader
+	conn  *timed
+	takes time.Duration
+}
+
+func (s *slowly) Read(p []byte) (int, error) {
+	<-time.After(s.takes)
+	if time.Now().After(s.conn.deadline) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return s.Reader.Read(p)
+}
+
+// The client cannot send while it waits for a place, so this is not its time.
+func TestTheTimeOfAMessageIsWithoutTheWaitForAPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes  time.Duration
+		status int
+	}{
+		"in time":  {messageTimeout - time.Second, 0},
+		"too slow": {messageTimeout + time.Second, http.StatusRequestTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				m := NewReader(maxHeldBytes)
+				m.places <- struct{}{}
+				time.AfterFunc(messageTimeout-time.Second, func() { <-m.places })
+				conn := &timed{ResponseRecorder: httptest.NewRecorder()}
+				rest := &slowly{strings.NewReader("x"), conn, c.takes / 2} // It is read twice, up to its end.
+				r := newRequest(io.MultiReader(strings.NewReader(strings.Repeat("x", SmallMessage)), rest))
+				_, release, failed := m.Read(conn, r)
+				if c.status != 0 {
+					g.Expect(failed).To(HaveField("Status", c.status))
+					g.Expect(m.places).To(BeEmpty())
+					return
+				}
+				g.Expect(failed).To(BeNil())
+				g.Expect(conn.deadline).To(BeZero())
+				release()
+			})
+		})
+	}
 }
 
 func TestRefusedBodiesCloseTheConnection(t *testing.T) {

@@ -23,8 +23,11 @@ import (
 const (
 	// maxText is the maximum length of texts that clients choose, in bytes.
 	maxText = 256
-	// maxArguments is the maximum size of all arguments in a line, so that container runtimes do not split it.
-	maxArguments = 12 << 10
+	// maxArguments is the maximum size of all arguments in a line, so that container runtimes do not split it. It is less
+	// in a batch whose names are longer than fewNamesBytes. Those of maxNamesBytes are recorded, beside arguments.
+	maxArguments  = 12 << 10
+	fewNamesBytes = 1 << 10
+	maxNamesBytes = 6 << 10
 	// maxBatch is how many messages of a batch are recorded.
 	maxBatch = 32
 )
@@ -65,6 +68,25 @@ type message struct {
 	parent, state string
 }
 
+// size is the maximum size of the message in a line, without arguments.
+func (m *message) size() int {
+	const escaped = len(`\u0001`)
+	size := len(`{"method":"","tool":"","argumentsSha256":"","ambiguous":true},`) + hex.EncodedLen(sha256.Size)
+	for _, text := range []string{m.Method, m.Tool, m.Prompt, m.Resource} {
+		for _, c := range []byte(text) {
+			switch {
+			case c < ' ' || c == '"' || c == '\\':
+				size += escaped
+			case c >= utf8.RuneSelf:
+				size += 2 // Separators of lines become longer.
+			default:
+				size++
+			}
+		}
+	}
+	return size
+}
+
 // callKey is the key of the call in the context of a request.
 type callKey struct{}
 
@@ -80,11 +102,21 @@ func (c *call) describe(body []byte) {
 		return // The server gets what is no JSON, and refuses it.
 	}
 	found := make([]message, 0, len(descriptions))
-	room := maxArguments
+	names, limit := 0, maxNamesBytes
+	if c.recorder.opts.Arguments != Full {
+		limit = maxArguments
+	}
 	for i := range descriptions {
-		m := c.recorder.message(&descriptions[i], room)
-		room -= len(m.Arguments)
+		m := c.recorder.message(&descriptions[i])
+		if names += m.size(); names > limit {
+			break // Those of one message are not as long.
+		}
 		found = append(found, m)
+	}
+	room := maxArguments - max(0, min(names, maxNamesBytes)-fewNamesBytes)
+	for i := range found {
+		c.recorder.addArguments(&found[i], descriptions[i].Arguments, room)
+		room -= len(found[i].Arguments)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,8 +126,8 @@ func (c *call) describe(body []byte) {
 	}
 }
 
-// message describes a message, with arguments of at most room bytes.
-func (t *Recorder) message(d *bridge.Description, room int) message {
+// message describes a message, without its arguments.
+func (t *Recorder) message(d *bridge.Description) message {
 	m := message{
 		Method: bounded(d.Method), Ambiguous: d.Ambiguous,
 		id: bounded(strings.Trim(string(d.ID), `"`)), version: bounded(d.ProtocolVersion), parent: bounded(d.TraceParent), state: bounded(d.TraceState),
@@ -108,15 +140,12 @@ func (t *Recorder) message(d *bridge.Description, room int) message {
 	case "resources/read", "resources/subscribe", "resources/unsubscribe":
 		m.Resource = bounded(d.Target)
 	}
-	if t.lines != nil && len(d.Arguments) > 0 && (m.Tool != "" || m.Prompt != "") {
-		t.setArguments(&m, d.Arguments, room)
-	}
 	return m
 }
 
-// setArguments records arguments in the form that is configured.
-func (t *Recorder) setArguments(m *message, arguments json.RawMessage, room int) {
-	if t.opts.Arguments == None {
+// addArguments records the arguments of a call in the form that is configured, those in full of at most room bytes.
+func (t *Recorder) addArguments(m *message, arguments json.RawMessage, room int) {
+	if t.lines == nil || t.opts.Arguments == None || len(arguments) == 0 || m.Tool == "" && m.Prompt == "" {
 		return
 	}
 	var compact bytes.Buffer
@@ -126,11 +155,21 @@ func (t *Recorder) setArguments(m *message, arguments json.RawMessage, room int)
 	}
 	if t.opts.Arguments == Full && compact.Len() <= room {
 		// A copy, because the buffer has room for all spaces, and a record is kept until the response.
-		m.Arguments = bytes.Clone(compact.Bytes())
-		return
+		if line := readable(compact.Bytes()); len(line) <= room {
+			m.Arguments = line
+			return
+		}
 	}
 	sum := sha256.Sum256(compact.Bytes())
 	m.Digest = hex.EncodeToString(sum[:])
+}
+
+// readable returns a copy of JSON that all readers of lines take for a part of one line of JSON: in UTF-8, and without
+// separators of lines.
+func readable(compact []byte) []byte {
+	line := bytes.ToValidUTF8(compact, []byte("\ufffd"))
+	line = bytes.ReplaceAll(line, []byte("\u2028"), []byte(`\u2028`))
+	return bytes.ReplaceAll(line, []byte("\u2029"), []byte(`\u2029`))
 }
 
 // main is the message of a request; of a batch, it is empty.

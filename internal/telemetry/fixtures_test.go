@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	. "github.com/onsi/gomega"
 )
@@ -50,7 +51,7 @@ type entry struct {
 	BatchSize                                  int
 }
 
-// all are the lines so far. Each must be one JSON object.
+// all are the lines so far. Each must be one JSON object, which container runtimes do not split.
 func (o *output) all(g Gomega) []entry {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,6 +59,8 @@ func (o *output) all(g Gomega) []entry {
 	for text := range strings.Lines(o.text.String()) {
 		var e entry
 		g.Expect(json.Unmarshal([]byte(text), &e)).To(Succeed(), text)
+		g.Expect(utf8.ValidString(text)).To(BeTrue(), text)
+		g.Expect(len(text)).To(BeNumerically("<", 16<<10), text)
 		found = append(found, e)
 	}
 	return found

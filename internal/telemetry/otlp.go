@@ -131,8 +131,9 @@ func (o *otlp) spanName(c *call, m *message) string {
 // end ends the span of a call, and counts the call.
 func (o *otlp) end(c *call, span trace.Span, r result, end time.Time) {
 	m := c.main()
-	if r.outcome == outcomeOK {
-		// Only names that servers know take up the bound, because clients can choose others.
+	if r.outcome == outcomeOK && r.answered {
+		// Only names that servers know take up the bound, because clients can choose others: servers accept them in
+		// notifications.
 		o.names.add("tool", m.Tool)
 		o.names.add("prompt", m.Prompt)
 	}

@@ -215,6 +215,8 @@ func TestAttributesOfMetricsAreBounded(t *testing.T) {
 		switch text := string(raw); {
 		case strings.Contains(text, "unknown"):
 			_, _ = io.WriteString(w, `{"id":1,"error":{"code":-32602}}`)
+		case strings.Contains(text, "accepted"):
+			w.WriteHeader(http.StatusAccepted)
 		case strings.Contains(text, "fail"):
 			_, _ = io.WriteString(w, `{"id":1,"result":{"isError":true}}`)
 		default:
@@ -223,6 +225,9 @@ func TestAttributesOfMetricsAreBounded(t *testing.T) {
 	}))
 	for i := range 20 {
 		post(g, url, toolCall(fmt.Sprintf("unknown-%d", i), "{}"))
+	}
+	for i := range maxNames {
+		post(g, url, fmt.Sprintf(`{"method":"tools/call","params":{"name":"accepted-%d"}}`, i))
 	}
 	for i := range maxNames + 20 {
 		post(g, url, toolCall(fmt.Sprintf("tool-%d", i), "{}"), "Mcp-Protocol-Version", fmt.Sprintf("2025-11-%d", i+10))
@@ -234,11 +239,11 @@ func TestAttributesOfMetricsAreBounded(t *testing.T) {
 
 	byMethod := collected.points(g, "mcp.method.name", "error.type")
 	g.Expect(byMethod).To(Equal(map[string]uint64{
-		"tools/call ": maxNames + 20, "tools/call -32602": 20, "tools/call tool_error": 1, other + " ": 1, "ping ": 1,
+		"tools/call ": 2*maxNames + 20, "tools/call -32602": 20, "tools/call tool_error": 1, other + " ": 1, "ping ": 1,
 	}))
 	byTool := collected.points(g, "gen_ai.tool.name")
 	g.Expect(byTool).To(HaveLen(maxNames + 2))
-	g.Expect(byTool).To(And(HaveKeyWithValue("tool-0", uint64(1)), HaveKeyWithValue(other, uint64(20+20+1)), Not(HaveKey("unknown-0"))))
+	g.Expect(byTool).To(And(HaveKeyWithValue("tool-0", uint64(1)), HaveKeyWithValue(other, uint64(20+maxNames+20+1)), Not(HaveKey("unknown-0"))))
 	g.Expect(collected.points(g, "mcp.protocol.version")).To(HaveLen(2), "one is known")
 }
 

@@ -35,6 +35,8 @@ type result struct {
 	status int
 	// code is that of a JSON-RPC error.
 	code *int
+	// answered is true if the server has sent a JSON-RPC response.
+	answered bool
 }
 
 // ending is what the outcome follows from.
@@ -51,7 +53,7 @@ type ending struct {
 }
 
 func (e *ending) result() result {
-	r := result{reason: e.refusal, status: e.status}
+	r := result{reason: e.refusal, status: e.status, answered: e.answer.Found}
 	if e.answer.Found && e.answer.Failed {
 		code := e.answer.Code
 		r.code = &code

@@ -1,11 +1,13 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,6 +73,9 @@ func (t *Recorder) Protect(next http.Handler) http.Handler {
 	})
 }
 
+// isPost reports whether a request has a message. Some servers do not distinguish the letter case of methods.
+func isPost(r *http.Request) bool { return strings.EqualFold(r.Method, http.MethodPost) }
+
 func (t *Recorder) begin(w http.ResponseWriter, r *http.Request) *call {
 	c := &call{recorder: t, begun: time.Now()}
 	c.record = callrecord.New(c.describe)
@@ -106,7 +111,7 @@ func (t *Recorder) Forward(next http.Handler) http.Handler {
 		if requestbody.Has(r) && !callrecord.HasMessage(r.Context()) {
 			defer t.bodies.Peek(&out)()
 		}
-		if r.Method == http.MethodPost {
+		if isPost(r) {
 			out.Header.Del("Accept-Encoding") // The outcome is in the response.
 		}
 		if t.otlp != nil {
@@ -142,7 +147,7 @@ func (t *Recorder) finish(c *call, aborted bool) {
 	w := c.response
 	e := ending{
 		refusal: c.record.Facts().Refusal, aborted: aborted, left: c.request.Context().Err() != nil,
-		isPost: c.request.Method == http.MethodPost, isRequest: c.main().id != "", reads: w.reads, status: w.status, answer: w.answer,
+		isPost: isPost(c.request), isRequest: c.main().id != "", reads: w.reads, status: w.status, answer: w.answer,
 	}
 	if e.status == 0 && !aborted {
 		e.status = http.StatusOK // as net/http sends it
@@ -220,12 +225,14 @@ func (t *Recorder) line(c *call, r result, end time.Time, traceID string) []byte
 		l.Batch, l.BatchSize = c.messages, c.inBatch
 	}
 	c.mu.Unlock()
-	text, err := json.Marshal(l)
-	if err != nil {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // It would lengthen arguments sixfold.
+	if err := encoder.Encode(l); err != nil {
 		t.opts.Log.Error(err, "Failed to write the record of a request", "sequence", c.sequence)
 		return nil
 	}
-	return text
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 }
 
 // settleTime is how long requests may take to end after their connections are closed.

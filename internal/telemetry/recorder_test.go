@@ -46,6 +46,31 @@ func sdkServer(stateless bool) http.Handler {
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: stateless})
 }
 
+// Some servers do not distinguish the letter case of methods.
+func TestOutcomesInAllFormsOfTheMethod(t *testing.T) {
+	for _, method := range []string{http.MethodPost, "post", "Post"} {
+		t.Run(method, func(t *testing.T) {
+			g := NewWithT(t)
+			recorder, url, lines := recorded(t, Options{}, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				if r.Header.Get("Accept-Encoding") != "" {
+					w.Header().Set("Content-Encoding", "gzip")
+				}
+				_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"isError":true}}`)
+			}))
+			request, err := http.NewRequest(method, url, strings.NewReader(toolCall("get", "{}")))
+			g.Expect(err).NotTo(HaveOccurred())
+			request.Header.Set("Content-Type", "application/json")
+			request.Header.Set("Accept-Encoding", "gzip")
+			response, err := http.DefaultTransport.RoundTrip(request)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(response.Body.Close()).To(Succeed())
+			g.Expect(recorder.end(t.Context())).To(Succeed())
+			g.Expect(lines.requests(g)).To(ConsistOf(And(HaveField("Tool", "get"), HaveField("Outcome", outcomeToolError))))
+		})
+	}
+}
+
 // Unmodified clients and servers of the SDK, of both generations of the protocol.
 func TestRecordsOfClientsOfTheSDK(t *testing.T) {
 	for version, stateless := range map[string]bool{"2025-06-18": false, "2025-11-25": false, "2026-07-28": true} {
@@ -191,8 +216,17 @@ func TestLinesOfOddMessages(t *testing.T) {
 			g.Expect(e.Arguments).To(BeEmpty())
 			g.Expect(e.ArgumentsSHA256).To(HaveLen(64))
 		}},
+		"arguments that are no Unicode": {toolCall("get", "{\"a\":\"b\xff\"}"), func(g Gomega, e entry) { g.Expect(string(e.Arguments)).To(Equal("{\"a\":\"b\ufffd\"}")) }},
+		"separators in arguments":       {toolCall("get", "\"a\u2028\u2029\""), func(g Gomega, e entry) { g.Expect(string(e.Arguments)).To(Equal(`"a\u2028\u2029"`)) }},
+		"arguments in HTML": {toolCall("get", `"`+strings.Repeat("<&>", 4<<10-10)+`"`), func(g Gomega, e entry) {
+			g.Expect(string(e.Arguments)).To(Equal(`"` + strings.Repeat("<&>", 4<<10-10) + `"`))
+		}},
 		"a prompt":   {`{"id":1,"method":"prompts/get","params":{"name":"p","arguments":{}}}`, func(g Gomega, e entry) { g.Expect(e.Prompt).To(Equal("p")) }},
 		"a resource": {`{"id":1,"method":"resources/read","params":{"uri":"file:///a"}}`, func(g Gomega, e entry) { g.Expect(e.Resource).To(Equal("file:///a")) }},
+		"a batch of long names": {"[" + strings.Repeat(toolCall(strings.Repeat("\x01", 300), `"`+strings.Repeat("x", 500)+`"`)+",", maxBatch) + toolCall("b", "{}") + "]", func(g Gomega, e entry) {
+			g.Expect(e.BatchSize).To(Equal(maxBatch + 1))
+			g.Expect(e.Batch).To(HaveLen(3))
+		}},
 		"a batch": {`[` + toolCall("a", "{}") + `,` + toolCall("b", "{}") + `]`, func(g Gomega, e entry) {
 			g.Expect(e.BatchSize).To(Equal(2))
 			g.Expect([]string{e.Batch[0].Tool, e.Batch[1].Tool, e.Tool}).To(Equal([]string{"a", "b", ""}))

@@ -42,7 +42,7 @@ func (w *observed) begin(status int) {
 		// As net/http does for its own writer, so that it does not read the rest of the body.
 		w.Header().Set("Connection", "close")
 	}
-	if encoding := w.Header().Get("Content-Encoding"); w.request.Method != http.MethodPost || encoding != "" && encoding != "identity" {
+	if encoding := w.Header().Get("Content-Encoding"); !isPost(w.request) || encoding != "" && encoding != "identity" {
 		return
 	}
 	switch media, _, _ := mime.ParseMediaType(w.Header().Get("Content-Type")); media { // What is no type has no outcome.

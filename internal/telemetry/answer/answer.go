@@ -4,6 +4,7 @@ package answer
 import (
 	"bytes"
 	"strconv"
+	"strings"
 )
 
 // member is a member of a response that matters for its outcome.
@@ -159,7 +160,11 @@ type Events struct {
 	afterCR bool
 }
 
-const dataField = "data:"
+const (
+	dataField = "data:"
+	// byteOrderMark may begin a stream.
+	byteOrderMark = "\ufeff"
+)
 
 // Feed continues an event.
 func (e *Events) Feed(data []byte) {
@@ -184,12 +189,12 @@ func (e *Events) Feed(data []byte) {
 
 // part continues a line.
 func (e *Events) part(part []byte) {
-	if !e.isData && !e.isOther {
-		missing := min(len(dataField)-len(e.prefix), len(part))
-		e.prefix = append(e.prefix, part[:missing]...)
-		part = part[missing:]
-		e.isOther = !bytes.HasPrefix([]byte(dataField), e.prefix)
-		e.isData = len(e.prefix) == len(dataField) && !e.isOther
+	for len(part) > 0 && !e.isData && !e.isOther {
+		e.prefix = append(e.prefix, part[0])
+		part = part[1:]
+		name := string(e.prefix)
+		e.isData = name == dataField || name == byteOrderMark+dataField
+		e.isOther = !strings.HasPrefix(dataField, name) && !strings.HasPrefix(byteOrderMark+dataField, name)
 	}
 	if e.isData {
 		e.To.Feed(part)

@@ -54,6 +54,7 @@ func TestOutcomeOfEvents(t *testing.T) {
 		found, toolError bool
 	}{
 		"one event":                 {"event: message\ndata: " + toolError + "\n\n", true, true},
+		"a byte order mark":         {"\ufeffdata: " + toolError + "\n\n", true, true},
 		"CRLF":                      {"id: 7\r\ndata:" + toolError + "\r\n\r\n", true, true},
 		"after other events":        {": open\nretry: 1000\n\ndata: {\"method\":\"a\",\"params\":{\n\ndata: " + toolError + "\n\n", true, true},
 		"in several lines":          {"data: {\"id\":1,\ndata: \"result\":\ndata: {\"isError\":true}}\n\n", true, true},
