@@ -34,8 +34,8 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 	// The autoscaler starts from the current number of replicas.
 	HandOver: []string{"spec.replicas"},
 	// When the strategy changes to Recreate, the API server keeps the defaulted rollingUpdate and then
-	// rejects the combination.
-	RemoveFields: []string{"spec.strategy.rollingUpdate"},
+	// rejects the combination. The same applies to what another client has put in the place of a field.
+	RemoveFields: workload.DeploymentRemoveFields,
 	// A port that another field manager has renumbered has a duplicate name.
 	UniqueFields: []string{"spec.template.spec.containers.ports.name"},
 }

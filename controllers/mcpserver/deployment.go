@@ -25,7 +25,7 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 	},
 	Observed:     func(s *scope, live *appsv1.Deployment) { s.deployment = live },
 	HandOver:     []string{"spec.replicas"},
-	RemoveFields: []string{"spec.strategy.rollingUpdate"},
+	RemoveFields: workload.DeploymentRemoveFields,
 	UniqueFields: []string{"spec.template.spec.containers.ports.name"},
 }
 

@@ -196,6 +196,34 @@ func parseFieldPaths(dotted []string) []fieldPath {
 	return paths
 }
 
+// alternatives are the paths that a path stands for whose last element has several names, such as
+// spec.minAvailable|maxUnavailable.
+func alternatives(dotted string) []string {
+	last := strings.LastIndexByte(dotted, '.') + 1
+	paths := strings.Split(dotted[last:], "|")
+	for i, name := range paths {
+		paths[i] = dotted[:last] + name
+	}
+	return paths
+}
+
+// occurrence is the beginning of a path that the field names lead to, inside any items of lists.
+func occurrence(p, names fieldPath) (fieldPath, bool) {
+	matched := 0
+	for i, pe := range p {
+		if pe.FieldName == nil {
+			continue
+		}
+		if !pe.Equals(names[matched]) {
+			return nil, false
+		}
+		if matched++; matched == len(names) {
+			return p[:i+1], true
+		}
+	}
+	return nil, false
+}
+
 // inItems are the members, inside keyed items of lists, that these field names lead to.
 func inItems(s *fieldSet, names fieldPath) (found []fieldPath) {
 	s.Iterate(func(p fieldPath) {
