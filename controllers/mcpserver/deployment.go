@@ -95,11 +95,11 @@ func deploymentReady(d *appsv1.Deployment) phases.Verdict {
 	}
 	const serves = "the rollout is incomplete; old pods still serve"
 	switch {
-	case verdict.Reason() == v1beta1.ReasonRolloutProgressing:
+	case verdict.Reason() == v1beta1.ReasonRolloutProgressing && !workload.IsPaused(d):
 		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, serves).RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 	case verdict.IsStalled():
 		return phases.DoneBecause(v1beta1.ReasonRolloutStalled, serves+": "+verdict.Message()).WhileStalled()
-	default: // pods cannot be created
+	default: // pods cannot be created, or the Deployment is paused
 		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, serves+": "+verdict.Message()).RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 	}
 }
