@@ -437,3 +437,20 @@ func TestFieldThatReplacedAnotherStaysIfDriftIsReported(t *testing.T) {
 	r.Expect(r.deployment().Spec.Template.Spec.Containers[0].Env).To(BeComparableTo([]corev1.EnvVar{theirs}))
 	r.Expect(r.condition(v1beta1.ConditionDrifted)).To(Equal("True Drifted"))
 }
+
+func TestStrategyThatIsOnlyReportedKeepsItsParameters(t *testing.T) {
+	r := newRollout(t)
+	edit := func(image string) func(*v1beta1.AppServiceSpec) {
+		return func(s *v1beta1.AppServiceSpec) {
+			s.Image, s.DriftPolicy, s.Strategy = image, v1beta1.DriftReport, v1beta1.StrategyRecreate
+		}
+	}
+	r.createPlain(edit(v1))
+	d := &appsv1.Deployment{ObjectMeta: named("web")}
+	theirs := appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.FromInt32(3))}}
+	r.Edit(d, func() { d.Spec.Strategy = theirs })
+	r.edit(edit(v2))
+	r.Settle("shop/web")
+	r.Expect(r.running()).To(Equal(v2))
+	r.Expect(r.deployment().Spec.Strategy).To(BeComparableTo(theirs))
+}

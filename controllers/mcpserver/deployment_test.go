@@ -662,7 +662,7 @@ func TestServerWithoutReplicasHasNoOldPodsThatServe(t *testing.T) {
 func TestFieldsOfChildrenThatOthersWrite(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(deployment.HandOver).To(Equal([]string{"spec.replicas"}), "an autoscaler writes the replicas")
-	g.Expect(deployment.RemoveFields).To(ContainElements("spec.strategy.rollingUpdate", "spec.template.spec.containers.env.value|valueFrom"), "the API server permits one")
+	g.Expect(deployment.RemoveFields).To(ContainElements("spec.strategy.type|rollingUpdate", "spec.template.spec.containers.env.value|valueFrom"), "the API server permits one")
 	g.Expect(disruptionBudget.RemoveFields).To(Equal([]string{"spec.minAvailable|maxUnavailable"}), "the API server permits one")
 	g.Expect(deployment.UniqueFields).To(Equal([]string{"spec.template.spec.containers.ports.name"}))
 	g.Expect(service.UniqueFields).To(Equal([]string{"spec.ports.name"}))

@@ -11,7 +11,7 @@ import (
 // one by the other, for example the value of an environment variable by a reference to a Secret. Without them such an
 // edit could not be reverted, because an apply with the desired field leaves the other one.
 var (
-	DeploymentRemoveFields       = append(podRemoveFields("spec.template.spec."), "spec.strategy.rollingUpdate")
+	DeploymentRemoveFields       = append(podRemoveFields("spec.template.spec."), "spec.strategy.type|rollingUpdate")
 	DisruptionBudgetRemoveFields = []string{"spec.minAvailable|maxUnavailable"}
 )
 
