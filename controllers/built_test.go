@@ -475,8 +475,13 @@ func TestClaimsNamespacesOnlyWithAGuard(t *testing.T) {
 	listed.Namespaces, listed.NamespaceSelector = []string{"acme"}, nil
 	for i, o := range []Options{o, listed} {
 		g.Expect(o.addReleases(mgr, e)).To(Succeed())
-		name, _, _ := settingsOf(mgr.added[i])
+		name, _, limiter := settingsOf(mgr.added[i])
 		g.Expect(name).To(Equal(releases.Name))
+		var retry time.Duration
+		for range 30 {
+			retry = limiter.When(reconcile.Request{})
+		}
+		g.Expect(retry).To(Equal(30*time.Second), "without claims, nothing is reconciled")
 		claims, ok := reconcilerOf(mgr.added[i]).(*releases.Controller)
 		g.Expect(ok).To(BeTrue())
 		g.Expect(claims.Options).To(Equal(releases.Options{
