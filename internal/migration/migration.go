@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 const (
@@ -258,7 +260,8 @@ func (m *Migration) report(ctx context.Context, kind Kind, eventType string, sta
 	}
 	if eventType != "" {
 		definition.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
-		m.Recorder.Eventf(definition, nil, eventType, reason, "Migrate", "%s", message)
+		const longest = 1024 // bytes of a note that the API server accepts
+		m.Recorder.Eventf(definition, nil, eventType, reason, "Migrate", "%s", workload.Cut(message, longest))
 	}
 	return nil
 }

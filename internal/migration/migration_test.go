@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -224,6 +225,23 @@ func TestAFailureKeepsTheStoredVersion(t *testing.T) {
 			g.Expect(api.stored["appservices"]).To(ConsistOf("v1beta1"))
 		})
 	}
+}
+
+// The API server refuses an Event with a longer note.
+func TestEventAboutManyFailuresIsNotTooLong(t *testing.T) {
+	g, api := NewWithT(t), newFakeAPI(apps, 9)
+	api.fail = func(request string) error {
+		if strings.HasPrefix(request, "apply ") {
+			return errors.New(strings.Repeat("spec.image: Invalid value ", 20))
+		}
+		return nil
+	}
+	m := newMigration(t, api, apps)
+	g.Expect(m.migrateAll(t.Context())).To(BeFalse())
+	_, note, _ := strings.Cut(recorded(m)[0], "appservices.fixpoint.dev: ")
+	g.Expect(note).To(HavePrefix("0 objects are stored in v1beta1; retrying within a minute: 9 of 9 objects failed: applying AppService shop/appservices-0000: "))
+	g.Expect(len(note)).To(BeNumerically("<=", 1024))
+	g.Expect(api.conditions["appservices"][0].Message).To(ContainSubstring("appservices-0004"))
 }
 
 func TestObjectsThatAreDeletedMeanwhileAreMigrated(t *testing.T) {
