@@ -74,6 +74,8 @@ type Options struct {
 	// Release is the namespace of the Lease for leader election, LeaseName is the name of that Lease, and Leader is
 	// the identity of this replica.
 	Release, LeaseName, Leader string
+	// Pods is the namespace of the pods of the manager, which a selector does not select. It is optional.
+	Pods string
 	// Namespaces are those to reconcile. Selector selects them by labels. If both are empty, all are.
 	Namespaces []string
 	Selector   labels.Selector
@@ -211,7 +213,7 @@ func (c *Controller) selected(ctx context.Context) (lease.Namespaces, error) {
 	for i := range list.Items {
 		names.Insert(list.Items[i].Name)
 	}
-	return lease.Namespaces{Names: names.Delete(c.Release)}, nil
+	return lease.Namespaces{Names: names.Delete(c.Release, c.Pods)}, nil
 }
 
 // write records the claims, and removes those of other releases that have expired. It has the resourceVersion of
