@@ -454,3 +454,47 @@ func TestStrategyThatIsOnlyReportedKeepsItsParameters(t *testing.T) {
 	r.Expect(r.running()).To(Equal(v2))
 	r.Expect(r.deployment().Spec.Strategy).To(BeComparableTo(theirs))
 }
+
+// The API server refuses an empty struct, such as httpGet, beside the one that has taken its place.
+func TestStructThatIsOnlyReportedIsNotAppliedEmpty(t *testing.T) {
+	d := &appsv1.Deployment{ObjectMeta: named("web")}
+	for name, c := range map[string]struct{ change, check func(r *rollout) }{
+		"strategy": {
+			func(*rollout) {
+				d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+			},
+			func(r *rollout) { r.Expect(r.deployment().Spec.Strategy.RollingUpdate).To(BeNil()) },
+		},
+		"probe": {
+			func(*rollout) {
+				d.Spec.Template.Spec.Containers[0].ReadinessProbe.ProbeHandler = corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}
+			},
+			func(r *rollout) {
+				r.Expect(r.deployment().Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet).To(BeNil())
+			},
+		},
+		"variable": {
+			func(*rollout) { d.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "POD", Value: "x"}} },
+			func(r *rollout) {
+				r.Expect(r.deployment().Spec.Template.Spec.Containers[0].Env[0].ValueFrom).To(BeNil())
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRollout(t)
+			edit := func(image string) func(*v1beta1.AppServiceSpec) {
+				return func(s *v1beta1.AppServiceSpec) {
+					s.Image, s.DriftPolicy = image, v1beta1.DriftReport
+					s.Probes = &v1beta1.AppServiceProbes{Readiness: &v1beta1.AppServiceProbe{Path: "/ready"}}
+					s.Env = []corev1.EnvVar{{Name: "POD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}
+				}
+			}
+			r.createPlain(edit(v1))
+			r.Edit(d, func() { c.change(r) })
+			r.edit(edit(v2))
+			r.Settle("shop/web")
+			r.Expect(r.running()).To(Equal(v2))
+			c.check(r)
+		})
+	}
+}

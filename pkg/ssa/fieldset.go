@@ -262,13 +262,19 @@ func lookup(at any, p fieldPath) (v any, found bool) {
 	return at, true
 }
 
-// without removes the value at the path from a decoded JSON document, in place.
+// without removes the value at the path from a decoded JSON document, in place, and structs that it has emptied: beside
+// what has taken the place of their fields, the API server may refuse even an empty one, such as httpGet.
 func without(document map[string]any, p fieldPath) {
 	last := len(p) - 1
 	parent, _ := lookup(document, p[:last])
 	switch in := parent.(type) {
 	case map[string]any:
-		delete(in, ptr.Deref(p[last].FieldName, ""))
+		name := ptr.Deref(p[last].FieldName, "")
+		_, exists := in[name]
+		delete(in, name)
+		if exists && len(in) == 0 && last > 0 && p[last-1].FieldName != nil {
+			without(document, p[:last])
+		}
 	case []any:
 		holder, _ := lookup(document, p[:last-1])
 		if fields, ok := holder.(map[string]any); ok && indexOf(in, p[last]) >= 0 {
