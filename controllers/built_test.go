@@ -461,7 +461,7 @@ func TestRunsTheControllersOfItsOptions(t *testing.T) {
 func TestClaimsNamespacesOnlyWithAGuard(t *testing.T) {
 	g := NewWithT(t)
 	o, mgr, _, cfg := build(t, Options{
-		LeaderElection: true, LeaderElectionNamespace: "fixpoint", NamespaceSelector: labels.Everything(), ClaimsNamespace: "claims", ClaimDuration: time.Hour,
+		LeaderElection: true, LeaderElectionNamespace: "fixpoint", PodNamespace: "pods", NamespaceSelector: labels.Everything(), ClaimsNamespace: "claims", ClaimDuration: time.Hour,
 		Clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)),
 	})
 	g.Expect(o.addReleases(mgr, &election{})).To(Succeed())
@@ -475,12 +475,17 @@ func TestClaimsNamespacesOnlyWithAGuard(t *testing.T) {
 	listed.Namespaces, listed.NamespaceSelector = []string{"acme"}, nil
 	for i, o := range []Options{o, listed} {
 		g.Expect(o.addReleases(mgr, e)).To(Succeed())
-		name, _, _ := settingsOf(mgr.added[i])
+		name, _, limiter := settingsOf(mgr.added[i])
 		g.Expect(name).To(Equal(releases.Name))
+		var retry time.Duration
+		for range 30 {
+			retry = limiter.When(reconcile.Request{})
+		}
+		g.Expect(retry).To(Equal(30*time.Second), "without claims, nothing is reconciled")
 		claims, ok := reconcilerOf(mgr.added[i]).(*releases.Controller)
 		g.Expect(ok).To(BeTrue())
 		g.Expect(claims.Options).To(Equal(releases.Options{
-			Guard: e.guard, Claims: "claims", Release: "fixpoint", LeaseName: LeaderElectionID, Leader: e.lock.Identity(),
+			Guard: e.guard, Claims: "claims", Release: "fixpoint", LeaseName: LeaderElectionID, Leader: e.lock.Identity(), Pods: "pods",
 			Namespaces: o.Namespaces, Selector: o.NamespaceSelector, Duration: time.Hour, Clock: o.Clock,
 		}))
 	}

@@ -77,7 +77,7 @@ func (o Options) addReleases(mgr ctrl.Manager, e *election) error {
 		return nil
 	}
 	return releases.Setup(mgr, releases.Options{
-		Guard: e.guard, Claims: o.claimsNamespace(), Release: releaseOf(e.lock), LeaseName: LeaderElectionID, Leader: e.lock.Identity(),
+		Guard: e.guard, Claims: o.claimsNamespace(), Release: releaseOf(e.lock), LeaseName: LeaderElectionID, Leader: e.lock.Identity(), Pods: o.PodNamespace,
 		Namespaces: o.Namespaces, Selector: o.NamespaceSelector, Duration: o.ClaimDuration, Clock: o.Clock,
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -67,12 +68,15 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	s := &settings{}
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	var namespaces, names string
+	var names string
 	var qps float64
 
 	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "Kubeconfig `file`. Defaults to the service account in a pod, and to the kubeconfig of kubectl otherwise.")
 	flags.StringVar(&s.context, "context", "", "Context of the kubeconfig. Defaults to the current context.")
-	flags.StringVar(&namespaces, "namespaces", "", "Comma-separated list of namespaces to watch. Defaults to all namespaces.")
+	flags.Func("namespaces", "Comma-separated `list` of namespaces to watch. Defaults to all namespaces.", func(text string) (err error) {
+		s.options.Namespaces, err = parseNamespaces(text)
+		return err
+	})
 	flags.Func("namespace-selector", "Label `selector` of the namespaces to watch, such as team=a. A namespace whose labels change is reconciled, or no longer reconciled, without a restart. The namespace of the manager is not selected. Requires --leader-elect.", func(text string) (err error) {
 		s.options.NamespaceSelector, err = parseSelector(text)
 		return err
@@ -111,7 +115,7 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: use flags for all settings, see --help", flags.Arg(0))
 	}
-	s.options.Namespaces, s.options.Controllers = list(namespaces), list(names)
+	s.options.Controllers = list(names)
 	s.options.QPS = float32(qps)
 	logger, level, err := log.build()
 	if err != nil {
@@ -227,6 +231,21 @@ func (s *settings) checkSelector() []error {
 		problems = append(problems, errors.New("--namespace-selector requires the permission to list and watch all namespaces: remove --no-cluster-rights, or set --namespaces"))
 	}
 	return problems
+}
+
+// parseNamespaces rejects what no namespace is called, such as a variable that is not set, and a list without names, which
+// would be all namespaces.
+func parseNamespaces(text string) ([]string, error) {
+	names := list(text)
+	if text != "" && len(names) == 0 {
+		return nil, errors.New("list the namespaces to watch, or remove the flag to watch all")
+	}
+	for _, name := range names {
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			return nil, fmt.Errorf("%q is no name of a namespace: list names of lower-case letters, digits and '-', separated by commas", name)
+		}
+	}
+	return names, nil
 }
 
 // parseSelector rejects a selector that selects all namespaces.

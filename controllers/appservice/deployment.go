@@ -34,8 +34,8 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 	// The autoscaler starts from the current number of replicas.
 	HandOver: []string{"spec.replicas"},
 	// When the strategy changes to Recreate, the API server keeps the defaulted rollingUpdate and then
-	// rejects the combination.
-	RemoveFields: []string{"spec.strategy.rollingUpdate"},
+	// rejects the combination. The same applies to what another client has put in the place of a field.
+	RemoveFields: workload.DeploymentRemoveFields,
 	// A port that another field manager has renumbered has a duplicate name.
 	UniqueFields: []string{"spec.template.spec.containers.ports.name"},
 }
@@ -108,10 +108,14 @@ func mountsConfig(app *v1beta1.AppService) bool {
 	return len(app.Spec.Config) > 0 && app.Spec.ConfigMountPath != ""
 }
 
-// withMounts adds the mounts sorted by path, so that their order in the spec replaces no pods.
-func withMounts(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, app *v1beta1.AppService) {
+// sorted are the mounts by their paths, so that their order in the spec replaces no pods and runs no hook again.
+func sorted(mounts []v1beta1.AppServiceMount) []v1beta1.AppServiceMount {
 	byPath := func(a, b v1beta1.AppServiceMount) int { return strings.Compare(a.MountPath, b.MountPath) }
-	for _, mount := range slices.SortedFunc(slices.Values(app.Spec.Mounts), byPath) {
+	return slices.SortedFunc(slices.Values(mounts), byPath)
+}
+
+func withMounts(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, app *v1beta1.AppService) {
+	for _, mount := range sorted(app.Spec.Mounts) {
 		pod.WithVolumes(corev1ac.Volume().WithName(mount.Name).WithEmptyDir(workload.EmptyDir(mount.EmptyDir)))
 		container.WithVolumeMounts(corev1ac.VolumeMount().WithName(mount.Name).WithMountPath(mount.MountPath))
 	}

@@ -15,7 +15,8 @@ var disruptionBudget = phases.Child[*scope, *policyv1ac.PodDisruptionBudgetApply
 	Desired: func(s *scope) (*policyv1ac.PodDisruptionBudgetApplyConfiguration, error) {
 		return desiredDisruptionBudget(s.app), nil
 	},
-	Health: workload.DisruptionBudgetReady,
+	Health:       workload.DisruptionBudgetReady,
+	RemoveFields: workload.DisruptionBudgetRemoveFields,
 }
 
 func desiredDisruptionBudget(app *v1beta1.AppService) *policyv1ac.PodDisruptionBudgetApplyConfiguration {

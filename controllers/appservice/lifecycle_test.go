@@ -370,3 +370,131 @@ func TestStatusShowsJobsOfASuspendedAppService(t *testing.T) {
 	r.Expect(r.condition(v1beta1.ConditionPreDeployReady)).To(BeEmpty(), "no hook is configured")
 	r.Expect(r.condition(v1beta1.ConditionDeploymentReady)).To(Equal("Unknown Suspended"))
 }
+
+// The API server accepts one of the fields, and an apply of the desired one leaves the other, which the other client holds.
+func TestFieldThatWasReplacedByAnotherIsReverted(t *testing.T) {
+	podName := &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}
+	budget, d := &policyv1.PodDisruptionBudget{ObjectMeta: named("web")}, &appsv1.Deployment{ObjectMeta: named("web")}
+	pod := &d.Spec.Template.Spec
+	for name, c := range map[string]struct {
+		of     client.Object
+		change func()
+		read   func() any
+	}{
+		"budget": {budget, func() { budget.Spec.MaxUnavailable, budget.Spec.MinAvailable = nil, ptr.To(intstr.FromInt32(1)) },
+			func() any { return budget.Spec }},
+		"value of a variable": {d, func() { pod.Containers[0].Env[0] = corev1.EnvVar{Name: "MODE", ValueFrom: podName} },
+			func() any { return pod.Containers[0].Env }},
+		"source of a variable": {d, func() { pod.Containers[0].Env[1] = corev1.EnvVar{Name: "POD", Value: "x"} },
+			func() any { return pod.Containers[0].Env }},
+		"kind of the source": {d, func() {
+			pod.Containers[0].Env[1].ValueFrom = &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}
+		}, func() any { return pod.Containers[0].Env }},
+		"probe": {d, func() {
+			pod.Containers[0].ReadinessProbe.ProbeHandler = corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8080)}}
+		}, func() any { return pod.Containers[0].ReadinessProbe }},
+		"volume": {d, func() { pod.Volumes[0].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}} },
+			func() any { return pod.Volumes }},
+		"profile": {d, func() {
+			pod.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("own.json")}
+		}, func() any { return pod.SecurityContext }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRollout(t)
+			r.createPlain(withConfig(map[string]string{"A": "1"}), func(s *v1beta1.AppServiceSpec) {
+				s.PodSecurityStandard, s.ConfigMountPath = v1beta1.PodSecurityRestricted, "/etc/shop"
+				s.DisruptionBudget = &v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))}
+				s.Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}, {Name: "POD", ValueFrom: podName}}
+				s.Probes = &v1beta1.AppServiceProbes{Readiness: &v1beta1.AppServiceProbe{Path: "/", PeriodSeconds: 10, TimeoutSeconds: 1, FailureThreshold: 3}}
+			})
+			r.read(c.of)
+			before := c.read()
+
+			r.Edit(c.of, c.change)
+			r.Settle("shop/web")
+
+			r.read(c.of)
+			r.Expect(c.read()).To(BeComparableTo(before))
+			r.Expect(r.app().Status.Drifts).NotTo(BeEmpty())
+		})
+	}
+}
+
+func TestFieldThatReplacedAnotherStaysIfDriftIsReported(t *testing.T) {
+	r := newRollout(t)
+	edit := func(image string) func(*v1beta1.AppServiceSpec) {
+		return func(s *v1beta1.AppServiceSpec) {
+			s.Image, s.DriftPolicy, s.Env = image, v1beta1.DriftReport, []corev1.EnvVar{{Name: "MODE", Value: "fast"}}
+		}
+	}
+	r.createPlain(edit(v1))
+	d := &appsv1.Deployment{ObjectMeta: named("web")}
+	theirs := corev1.EnvVar{Name: "MODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}
+	r.Edit(d, func() { d.Spec.Template.Spec.Containers[0].Env[0] = theirs })
+	r.edit(edit(v2))
+	r.Settle("shop/web")
+	r.Expect(r.running()).To(Equal(v2))
+	r.Expect(r.deployment().Spec.Template.Spec.Containers[0].Env).To(BeComparableTo([]corev1.EnvVar{theirs}))
+	r.Expect(r.condition(v1beta1.ConditionDrifted)).To(Equal("True Drifted"))
+}
+
+func TestStrategyThatIsOnlyReportedKeepsItsParameters(t *testing.T) {
+	r := newRollout(t)
+	edit := func(image string) func(*v1beta1.AppServiceSpec) {
+		return func(s *v1beta1.AppServiceSpec) {
+			s.Image, s.DriftPolicy, s.Strategy = image, v1beta1.DriftReport, v1beta1.StrategyRecreate
+		}
+	}
+	r.createPlain(edit(v1))
+	d := &appsv1.Deployment{ObjectMeta: named("web")}
+	theirs := appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: ptr.To(intstr.FromInt32(3))}}
+	r.Edit(d, func() { d.Spec.Strategy = theirs })
+	r.edit(edit(v2))
+	r.Settle("shop/web")
+	r.Expect(r.running()).To(Equal(v2))
+	r.Expect(r.deployment().Spec.Strategy).To(BeComparableTo(theirs))
+}
+
+// The API server refuses an empty struct, such as httpGet, beside the one that has taken its place.
+func TestStructThatIsOnlyReportedIsNotAppliedEmpty(t *testing.T) {
+	d := &appsv1.Deployment{ObjectMeta: named("web")}
+	for name, c := range map[string]struct{ change, check func(r *rollout) }{
+		"strategy": {
+			func(*rollout) {
+				d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+			},
+			func(r *rollout) { r.Expect(r.deployment().Spec.Strategy.RollingUpdate).To(BeNil()) },
+		},
+		"probe": {
+			func(*rollout) {
+				d.Spec.Template.Spec.Containers[0].ReadinessProbe.ProbeHandler = corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}
+			},
+			func(r *rollout) {
+				r.Expect(r.deployment().Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet).To(BeNil())
+			},
+		},
+		"variable": {
+			func(*rollout) { d.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "POD", Value: "x"}} },
+			func(r *rollout) {
+				r.Expect(r.deployment().Spec.Template.Spec.Containers[0].Env[0].ValueFrom).To(BeNil())
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRollout(t)
+			edit := func(image string) func(*v1beta1.AppServiceSpec) {
+				return func(s *v1beta1.AppServiceSpec) {
+					s.Image, s.DriftPolicy = image, v1beta1.DriftReport
+					s.Probes = &v1beta1.AppServiceProbes{Readiness: &v1beta1.AppServiceProbe{Path: "/ready"}}
+					s.Env = []corev1.EnvVar{{Name: "POD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}
+				}
+			}
+			r.createPlain(edit(v1))
+			r.Edit(d, func() { c.change(r) })
+			r.edit(edit(v2))
+			r.Settle("shop/web")
+			r.Expect(r.running()).To(Equal(v2))
+			c.check(r)
+		})
+	}
+}

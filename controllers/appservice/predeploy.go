@@ -296,7 +296,7 @@ func podSpecOfHook(app *v1beta1.AppService) v1beta1.AppServiceSpec {
 	spec, own := app.Spec, hookOf(app)
 	pod := v1beta1.AppServiceSpec{
 		Image: cmp.Or(own.Image, spec.Image), ImagePullPolicy: spec.ImagePullPolicy, ImagePullSecrets: spec.ImagePullSecrets,
-		Config: spec.Config, ConfigMountPath: spec.ConfigMountPath, Mounts: spec.Mounts, Resources: spec.Resources,
+		Config: spec.Config, ConfigMountPath: spec.ConfigMountPath, Mounts: sorted(spec.Mounts), Resources: spec.Resources,
 		ServiceAccountName: spec.ServiceAccountName, AutomountServiceAccountToken: spec.AutomountServiceAccountToken,
 		PodSecurityStandard: spec.PodSecurityStandard, PodSecurityContext: spec.PodSecurityContext,
 		ContainerSecurityContext: spec.ContainerSecurityContext, NodeSelector: spec.NodeSelector,

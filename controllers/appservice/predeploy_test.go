@@ -117,6 +117,17 @@ func TestHookVersion(t *testing.T) {
 	}
 }
 
+// As it replaces no pods, it must not migrate a database again.
+func TestOrderOfMountsIsNoNewVersionOfTheHook(t *testing.T) {
+	g := NewWithT(t)
+	with := func(mounts ...v1beta1.AppServiceMount) string {
+		return hookVersion(webApp(withHook(), func(s *v1beta1.AppServiceSpec) { s.Mounts = mounts }))
+	}
+	tmp, cache := v1beta1.AppServiceMount{Name: "tmp", MountPath: "/tmp"}, v1beta1.AppServiceMount{Name: "cache", MountPath: "/cache"}
+	g.Expect(with(tmp, cache)).To(Equal(with(cache, tmp)))
+	g.Expect(with(tmp, cache)).NotTo(Equal(with(tmp)))
+}
+
 func TestDesiredJob(t *testing.T) {
 	g := NewWithT(t)
 	app := webApp(withConfig(map[string]string{"LEVEL": "high"}), withHook(func(h *v1beta1.AppServiceHook) {

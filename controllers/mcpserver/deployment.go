@@ -25,7 +25,7 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 	},
 	Observed:     func(s *scope, live *appsv1.Deployment) { s.deployment = live },
 	HandOver:     []string{"spec.replicas"},
-	RemoveFields: []string{"spec.strategy.rollingUpdate"},
+	RemoveFields: workload.DeploymentRemoveFields,
 	UniqueFields: []string{"spec.template.spec.containers.ports.name"},
 }
 
@@ -95,11 +95,11 @@ func deploymentReady(d *appsv1.Deployment) phases.Verdict {
 	}
 	const serves = "the rollout is incomplete; old pods still serve"
 	switch {
-	case verdict.Reason() == v1beta1.ReasonRolloutProgressing:
+	case verdict.Reason() == v1beta1.ReasonRolloutProgressing && !workload.IsPaused(d):
 		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, serves).RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 	case verdict.IsStalled():
 		return phases.DoneBecause(v1beta1.ReasonRolloutStalled, serves+": "+verdict.Message()).WhileStalled()
-	default: // pods cannot be created
+	default: // pods cannot be created, or the Deployment is paused
 		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, serves+": "+verdict.Message()).RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 	}
 }

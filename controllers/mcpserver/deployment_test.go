@@ -563,6 +563,9 @@ func TestDeploymentReady(t *testing.T) {
 			outcome{"wait", "RolloutProgressing", "waiting for updated pods to become available"}},
 		"not observed": {func(d *appsv1.Deployment) { d.Generation = 3 },
 			outcome{"wait", "RolloutProgressing", "waiting for the Deployment controller to observe the last change"}},
+		"paused": {func(d *appsv1.Deployment) {
+			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionUnknown, Reason: "DeploymentPaused"}}
+		}, outcome{"done", "OldReplicasServing", "the rollout is incomplete; old pods still serve: the Deployment is paused: resume it with kubectl rollout resume deployment tools, or wait for who paused it"}},
 		"one old pod": {func(d *appsv1.Deployment) {
 			d.Spec.Replicas, d.Status = nil, appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 1, AvailableReplicas: 1}
 		}, serving},
@@ -659,7 +662,8 @@ func TestServerWithoutReplicasHasNoOldPodsThatServe(t *testing.T) {
 func TestFieldsOfChildrenThatOthersWrite(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(deployment.HandOver).To(Equal([]string{"spec.replicas"}), "an autoscaler writes the replicas")
-	g.Expect(deployment.RemoveFields).To(Equal([]string{"spec.strategy.rollingUpdate"}), "Recreate permits none")
+	g.Expect(deployment.RemoveFields).To(ContainElements("spec.strategy.type|rollingUpdate", "spec.template.spec.containers.env.value|valueFrom"), "the API server permits one")
+	g.Expect(disruptionBudget.RemoveFields).To(Equal([]string{"spec.minAvailable|maxUnavailable"}), "the API server permits one")
 	g.Expect(deployment.UniqueFields).To(Equal([]string{"spec.template.spec.containers.ports.name"}))
 	g.Expect(service.UniqueFields).To(Equal([]string{"spec.ports.name"}))
 	for name, order := range map[string]phases.PruneOrder{"ConfigMap": config.Prune, "ServiceAccount": serviceAccount.Prune, "SessionKeys": sessionKeys.Prune} {

@@ -14,9 +14,10 @@ import (
 // disruptionBudget is the PodDisruptionBudget. It is created by default if more than one pod may run, so
 // that a node drain does not end all sessions at once.
 var disruptionBudget = phases.Child[*scope, *policyv1ac.PodDisruptionBudgetApplyConfiguration, *policyv1.PodDisruptionBudget]{
-	Name:    "DisruptionBudget",
-	Desired: desired(desiredDisruptionBudget),
-	Health:  workload.DisruptionBudgetReady,
+	Name:         "DisruptionBudget",
+	Desired:      desired(desiredDisruptionBudget),
+	Health:       workload.DisruptionBudgetReady,
+	RemoveFields: workload.DisruptionBudgetRemoveFields,
 }
 
 func desiredDisruptionBudget(server *v1beta1.MCPServer) *policyv1ac.PodDisruptionBudgetApplyConfiguration {

@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 const (
@@ -258,7 +260,8 @@ func (m *Migration) report(ctx context.Context, kind Kind, eventType string, sta
 	}
 	if eventType != "" {
 		definition.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
-		m.Recorder.Eventf(definition, nil, eventType, reason, "Migrate", "%s", message)
+		const longest = 1024 // bytes of a note that the API server accepts
+		m.Recorder.Eventf(definition, nil, eventType, reason, "Migrate", "%s", workload.Cut(message, longest))
 	}
 	return nil
 }
@@ -289,7 +292,9 @@ func (m *Migration) migrate(ctx context.Context, kind Kind) (migrated int, err e
 		}
 		page, err := m.API.List(ctx, kind, from, pageSize)
 		if apierrors.IsResourceExpired(err) {
-			from, migrated, failures = "", 0, nil // objects that are migrated are not written again
+			if from = restOf(err); from == "" {
+				migrated, failures = 0, nil // objects that are migrated are not written again
+			}
 			continue
 		}
 		if err != nil {
@@ -312,6 +317,15 @@ func (m *Migration) migrate(ctx context.Context, kind Kind) (migrated int, err e
 		return migrated, fmt.Errorf("%d of %d objects failed: %w", len(failures), len(failures)+migrated, errors.Join(failures[:min(len(failures), shown)]...))
 	}
 	return migrated, nil
+}
+
+// restOf is where a list continues that has expired, with the objects as they are by then: those that were created meanwhile
+// are stored in the current version. API servers keep a list for minutes, in which not all of many objects are migrated.
+func restOf(expired error) (from string) {
+	if status, ok := errors.AsType[*apierrors.StatusError](expired); ok {
+		from = status.ErrStatus.Continue
+	}
+	return from
 }
 
 // progress shows how many objects are migrated so far.

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -226,6 +231,23 @@ func TestAFailureKeepsTheStoredVersion(t *testing.T) {
 	}
 }
 
+// The API server refuses an Event with a longer note.
+func TestEventAboutManyFailuresIsNotTooLong(t *testing.T) {
+	g, api := NewWithT(t), newFakeAPI(apps, 9)
+	api.fail = func(request string) error {
+		if strings.HasPrefix(request, "apply ") {
+			return errors.New(strings.Repeat("spec.image: Invalid value ", 20))
+		}
+		return nil
+	}
+	m := newMigration(t, api, apps)
+	g.Expect(m.migrateAll(t.Context())).To(BeFalse())
+	_, note, _ := strings.Cut(recorded(m)[0], "appservices.fixpoint.dev: ")
+	g.Expect(note).To(HavePrefix("0 objects are stored in v1beta1; retrying within a minute: 9 of 9 objects failed: applying AppService shop/appservices-0000: "))
+	g.Expect(len(note)).To(BeNumerically("<=", 1024))
+	g.Expect(api.conditions["appservices"][0].Message).To(ContainSubstring("appservices-0004"))
+}
+
 func TestObjectsThatAreDeletedMeanwhileAreMigrated(t *testing.T) {
 	resource := schema.GroupResource{Group: "fixpoint.dev", Resource: "appservices"}
 	for name, failure := range map[string]error{
@@ -259,6 +281,41 @@ func TestAListThatExpiresStartsAgain(t *testing.T) {
 	g.Expect(newMigration(t, api, apps).migrateAll(t.Context())).To(BeTrue())
 	g.Expect(expired).To(BeTrue())
 	g.Expect(api.stored["appservices"]).To(ConsistOf("v1beta1"))
+}
+
+// A list is valid for minutes, in which not all objects are migrated if there are many. If it started again, it would
+// expire again, and the migration would not end.
+func TestAListThatExpiresContinuesWithTheRest(t *testing.T) {
+	g, api := NewWithT(t), newFakeAPI(apps, 2*pageSize+1)
+	api.fail = func(request string) error {
+		if strings.HasPrefix(request, "list appservices ") && slices.Contains([]string{strconv.Itoa(pageSize), strconv.Itoa(2 * pageSize)}, strings.TrimPrefix(request, "list appservices ")) {
+			expired := apierrors.NewResourceExpired("too old")
+			expired.ErrStatus.Continue = "0" + strings.TrimPrefix(request, "list appservices ") // the rest, as it is now
+			return expired
+		}
+		return nil
+	}
+	m := newMigration(t, api, apps)
+	g.Expect(m.migrateAll(t.Context())).To(BeTrue())
+	g.Expect(api.applied).To(HaveLen(2*pageSize+1), "each object is written once")
+	g.Expect(recorded(m)).To(ContainElement(ContainSubstring("1001 were migrated")))
+}
+
+func TestTheErrorOfAnExpiredListSaysWhereItContinues(t *testing.T) {
+	g := NewWithT(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusGone)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","metadata":{"continue":"rest"},"status":"Failure","message":"too old","reason":"Expired","code":410}`))
+	}))
+	t.Cleanup(server.Close)
+	api, err := NewAPI(&rest.Config{Host: server.URL})
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = api.List(t.Context(), apps, "first", pageSize)
+	g.Expect(apierrors.IsResourceExpired(err)).To(BeTrue())
+	g.Expect(restOf(err)).To(Equal("rest"))
+	g.Expect(restOf(apierrors.NewResourceExpired("too old"))).To(BeEmpty())
+	g.Expect(restOf(errors.New("broken"))).To(BeEmpty())
 }
 
 // A migration starts when all API servers store the current version, and goes on until it succeeds.

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -59,6 +60,9 @@ const (
 	provenShares, ofShares = 4, 5
 	// coalesce is the shortest time between two writes of the Lease, so that a change of many namespaces causes few.
 	coalesce = 100 * time.Millisecond
+	// maxRetry is the longest delay after claims that fail, for example without the permission: until they succeed, the
+	// release reconciles nothing.
+	maxRetry = 30 * time.Second
 )
 
 // Options of a [Controller].
@@ -70,6 +74,8 @@ type Options struct {
 	// Release is the namespace of the Lease for leader election, LeaseName is the name of that Lease, and Leader is
 	// the identity of this replica.
 	Release, LeaseName, Leader string
+	// Pods is the namespace of the pods of the manager, which a selector does not select. It is optional.
+	Pods string
 	// Namespaces are those to reconcile. Selector selects them by labels. If both are empty, all are.
 	Namespaces []string
 	Selector   labels.Selector
@@ -129,7 +135,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	}
 	c := &Controller{Options: o, cached: mgr.GetCache(), direct: direct, metrics: gauges, seen: map[string]observation{}}
 	toLease := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{c.leaseKey()} })
-	b := ctrl.NewControllerManagedBy(mgr).Named(Name).Watches(&coordinationv1.Lease{}, toLease).WatchesRawSource(c.atStart())
+	b := ctrl.NewControllerManagedBy(mgr).Named(Name).Watches(&coordinationv1.Lease{}, toLease).WatchesRawSource(c.atStart()).
+		WithOptions(controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](coalesce, maxRetry)})
 	if o.Selector != nil {
 		b = b.WatchesMetadata(&corev1.Namespace{}, toLease, builder.WithPredicates(predicate.LabelChangedPredicate{}))
 	}
@@ -206,7 +213,7 @@ func (c *Controller) selected(ctx context.Context) (lease.Namespaces, error) {
 	for i := range list.Items {
 		names.Insert(list.Items[i].Name)
 	}
-	return lease.Namespaces{Names: names.Delete(c.Release)}, nil
+	return lease.Namespaces{Names: names.Delete(c.Release, c.Pods)}, nil
 }
 
 // write records the claims, and removes those of other releases that have expired. It has the resourceVersion of

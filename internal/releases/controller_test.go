@@ -173,7 +173,8 @@ func namespace(name, shard string) *corev1.Namespace {
 }
 
 func TestSelectorDoesNotSelectTheNamespaceOfTheManager(t *testing.T) {
-	f := newFixture(t, Options{Selector: labels.SelectorFromSet(labels.Set{"shard": "a"})}, namespace("team-a", "a"), namespace(own, "a"), namespace("team-b", "b"))
+	f := newFixture(t, Options{Selector: labels.SelectorFromSet(labels.Set{"shard": "a"}), Pods: "pods"},
+		namespace("team-a", "a"), namespace(own, "a"), namespace("pods", "a"), namespace("team-b", "b"))
 	f.reconcile()
 	f.Expect(f.controller.Guard.Claimed().Equal(namespaces("team-a"))).To(BeTrue())
 }

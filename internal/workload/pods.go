@@ -3,12 +3,15 @@ package workload
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,7 +35,8 @@ const (
 // for a while. A Done verdict (old pods still serve) stays Done, and its message names the reason.
 func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock, live *appsv1.Deployment, verdict phases.Verdict) phases.Verdict {
 	isReady := verdict.IsDone() && verdict.Reason() == phases.ReasonReady
-	if isReady || verdict.Reason() == v1beta1.ReasonQuotaExceeded || !isStuck(now, live, verdict) {
+	waitsForOthers := live.Status.ObservedGeneration < live.Generation || IsPaused(live)
+	if isReady || waitsForOthers || verdict.Reason() == v1beta1.ReasonQuotaExceeded || !isStuck(now, live, verdict) {
 		return verdict
 	}
 	var pods corev1.PodList
@@ -40,7 +44,7 @@ func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock
 	if err != nil {
 		return verdict // the next reconcile lists the pods again
 	}
-	why := findPodProblem(pods.Items, imageField)
+	why := findPodProblem(ofCurrentVersion(live, pods.Items), imageField)
 	switch {
 	case why == "":
 		return verdict
@@ -51,6 +55,19 @@ func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock
 	default:
 		return phases.Wait(v1beta1.ReasonPodsFailing, why, podsRecheckInterval).AsWarning()
 	}
+}
+
+// ofCurrentVersion leaves out the pods of earlier versions, which stay until those of the current one are available: what
+// the spec says is no reason for their problems. Only the message of a condition names the ReplicaSet.
+func ofCurrentVersion(live *appsv1.Deployment, pods []corev1.Pod) []corev1.Pod {
+	progressing := condition(live, appsv1.DeploymentProgressing)
+	if progressing == nil || !strings.Contains(progressing.Message, `"`) {
+		return pods
+	}
+	return slices.DeleteFunc(pods, func(pod corev1.Pod) bool {
+		owner := metav1.GetControllerOfNoCopy(&pod)
+		return owner == nil || !strings.Contains(progressing.Message, strconv.Quote(owner.Name))
+	})
 }
 
 func isStuck(now clock.PassiveClock, live *appsv1.Deployment, verdict phases.Verdict) bool {

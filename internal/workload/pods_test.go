@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -205,6 +206,55 @@ func TestOnlyPodsOfTheDeploymentExplainItsRollout(t *testing.T) {
 			g.Expect(verdict.Reason() == v1beta1.ReasonPodsFailing).To(Equal(c.explains), verdict.String())
 		})
 	}
+}
+
+// Pods of earlier versions stay until those of the current one are available.
+func TestOnlyPodsOfTheCurrentVersionExplainARollout(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	slow := phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for updated pods to become available", podsRecheckInterval)
+	pod := func(replicaSet, image string) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: replicaSet, Controller: ptr.To(true)}}}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{waiting("app", image, "ImagePullBackOff", "")}
+		return p
+	}
+	const old, current = "web-5d4b", "web-5d4bc"
+	cannotPull := func(image string) outcome {
+		return outcome{"wait", v1beta1.ReasonPodsFailing, "container app cannot pull image " + image + " (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"}
+	}
+	for name, c := range map[string]struct {
+		message  string // of the condition Progressing
+		observed int64
+		pods     []corev1.Pod
+		want     outcome
+	}{
+		"the current version":             {`ReplicaSet "web-5d4bc" is progressing.`, 2, []corev1.Pod{pod(old, "shop:1"), pod(current, "shop:2")}, cannotPull("shop:2")},
+		"an earlier version":              {`ReplicaSet "web-5d4bc" is progressing.`, 2, []corev1.Pod{pod(old, "shop:1")}, outcomeOf(slow)},
+		"the first pods of a new version": {`Created new replica set "web-5d4bc"`, 2, []corev1.Pod{pod(old, "shop:1")}, outcomeOf(slow)},
+		"a change that is not observed":   {`ReplicaSet "web-5d4b" is progressing.`, 1, []corev1.Pod{pod(old, "shop:1")}, outcomeOf(slow)},
+		"a message without a ReplicaSet":  {"in progress", 2, []corev1.Pod{pod(old, "shop:1")}, cannotPull("shop:1")},
+		"a pod that no ReplicaSet owns":   {`ReplicaSet "web-5d4bc" is progressing.`, 2, []corev1.Pod{{Status: pod(old, "shop:1").Status}}, outcomeOf(slow)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			live := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+			live.Status.ObservedGeneration = c.observed
+			live.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{LabelName: "web"}}
+			live.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Message: c.message, LastUpdateTime: metav1.NewTime(now.Add(-time.Minute))}}
+			verdict := Explain(t.Context(), &podReader{pods: c.pods}, clocktesting.NewFakePassiveClock(now), live, slow)
+			g.Expect(outcomeOf(verdict)).To(Equal(c.want))
+		})
+	}
+}
+
+func TestPodsDoNotExplainARolloutThatIsPaused(t *testing.T) {
+	g := NewWithT(t)
+	live := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	live.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{LabelName: "web"}}
+	live.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Reason: "DeploymentPaused", Message: "Deployment is paused"}}
+	pod := corev1.Pod{}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{waiting("app", "shop:1", "ImagePullBackOff", "")}
+	paused := Ready(live)
+	g.Expect(outcomeOf(Explain(t.Context(), &podReader{pods: []corev1.Pod{pod}}, clocktesting.NewFakePassiveClock(time.Now()), live, paused))).To(Equal(outcomeOf(paused)))
 }
 
 func TestRolloutWithoutConditionsIsNotStuck(t *testing.T) {

@@ -44,6 +44,9 @@ func Ready(d *appsv1.Deployment) phases.Verdict {
 	}
 	replicas := replicasOrOne(d.Spec.Replicas)
 	switch {
+	case IsPaused(d):
+		return phases.Wait(v1beta1.ReasonRolloutProgressing, fmt.Sprintf(
+			"the Deployment is paused: resume it with kubectl rollout resume deployment %s, or wait for who paused it", d.Name), 0).AsWarning()
 	case d.Status.UpdatedReplicas < replicas:
 		return phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for updated pods to be created", podsRecheckInterval)
 	case d.Status.AvailableReplicas < replicas:
@@ -53,6 +56,13 @@ func Ready(d *appsv1.Deployment) phases.Verdict {
 	default:
 		return phases.Done("all pods are updated and available")
 	}
+}
+
+// IsPaused reports whether another client has paused a rollout that is not complete: it does not end, and has no deadline.
+func IsPaused(d *appsv1.Deployment) bool {
+	progressing := condition(d, appsv1.DeploymentProgressing)
+	return progressing != nil && progressing.Reason == "DeploymentPaused" &&
+		(d.Status.UpdatedReplicas < replicasOrOne(d.Spec.Replicas) || d.Status.Replicas > d.Status.UpdatedReplicas)
 }
 
 func condition(d *appsv1.Deployment, conditionType appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {

@@ -52,6 +52,8 @@ func TestReady(t *testing.T) {
 	const exceeded = "not all pods became available within spec.progressDeadlineSeconds (600); to find out why, run kubectl describe pods -l app.kubernetes.io/name=web"
 	const refusal = `pods "web-6d4b9c7f5-x7k2p" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2`
 	refused := condition(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", refusal)
+	paused := condition(appsv1.DeploymentProgressing, corev1.ConditionUnknown, "DeploymentPaused", "Deployment is paused")
+	const isPaused = "the Deployment is paused: resume it with kubectl rollout resume deployment web, or wait for who paused it"
 	overdue := condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", "")
 
 	cases := map[string]struct {
@@ -66,6 +68,13 @@ func TestReady(t *testing.T) {
 			outcome{"done", v1beta1.ReasonReady, "all pods are updated and available"}},
 		"scaled to 0": {ptr.To[int32](0), appsv1.DeploymentStatus{ObservedGeneration: 2},
 			outcome{"done", v1beta1.ReasonReady, "all pods are updated and available"}},
+		"rolled out, and paused": {ptr.To[int32](3), with(paused), outcome{"done", v1beta1.ReasonReady, "all pods are updated and available"}},
+		"paused before updated pods are created": {ptr.To[int32](3), with(both(paused, func(s *appsv1.DeploymentStatus) { s.UpdatedReplicas = 0 })),
+			outcome{"wait", v1beta1.ReasonRolloutProgressing, isPaused}},
+		"paused before old pods terminate": {ptr.To[int32](3), with(both(paused, func(s *appsv1.DeploymentStatus) { s.Replicas = 4 })),
+			outcome{"wait", v1beta1.ReasonRolloutProgressing, isPaused}},
+		"paused, and a pod is not available": {ptr.To[int32](3), with(both(paused, func(s *appsv1.DeploymentStatus) { s.AvailableReplicas = 2 })),
+			outcome{"wait", v1beta1.ReasonRolloutProgressing, "waiting for updated pods to become available"}},
 		"not observed": {ptr.To[int32](3), with(func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 1 }),
 			outcome{"wait", v1beta1.ReasonRolloutProgressing, "waiting for the Deployment controller to observe the last change"}},
 		"failures of an old generation are ignored": {ptr.To[int32](3), with(both(overdue, refused, func(s *appsv1.DeploymentStatus) { s.ObservedGeneration = 1 })),

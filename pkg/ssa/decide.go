@@ -46,7 +46,9 @@ type Request struct {
 	// server resets others when their last manager drops them.
 	HandOver []string
 	// RemoveFields lists fields that the API server refuses beside Desired, such as spec.strategy.rollingUpdate beside
-	// Recreate. Those that Desired does not have are removed with the next write, whoever set them.
+	// Recreate. Those that Desired does not have are removed with the next write, whoever set them. Fields that exclude
+	// each other are one entry, such as spec.minAvailable|maxUnavailable: if Desired has one of them, the others are
+	// removed, also in items of lists, as in spec.template.spec.containers.env.value|valueFrom.
 	RemoveFields []string
 	// UniqueFields lists fields of list items that no two items may share, such as spec.ports.name. An item that shares
 	// it with a desired one, such as a port whose number was edited, is removed with the next write.

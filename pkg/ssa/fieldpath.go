@@ -13,6 +13,15 @@ import (
 // CheckFieldPath checks a path of [Request.HandOver], [Request.RemoveFields] or [Request.UniqueFields] against the JSON
 // tags of the object's Go type. The error names the element that does not exist.
 func CheckFieldPath(object client.Object, path string) error {
+	for _, alternative := range alternatives(path) {
+		if err := checkFieldPath(object, alternative); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkFieldPath(object client.Object, path string) error {
 	at, elements := reflect.TypeOf(object), strings.Split(strings.TrimPrefix(path, "."), ".")
 	for i, element := range elements {
 		next, _, ok := fieldType(at, element)

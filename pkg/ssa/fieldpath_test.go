@@ -38,6 +38,8 @@ func TestCheckFieldPath(t *testing.T) {
 		"of the inlined type and metadata":   {&corev1.Pod{}, "metadata.name", ""},
 		"an entry of a map":                  {&corev1.ConfigMap{}, "data.anything", ""},
 		"below an entry of a map":            {&corev1.ConfigMap{}, "data.anything.more", `data.anything has no field "more"`},
+		"alternatives":                       {&corev1.Pod{}, "spec.containers.env.value|valueFrom", ""},
+		"a misspelled alternative":           {&corev1.Pod{}, "spec.containers.env.value|valueOf", `spec.containers.env has no field "valueOf"`},
 		"a misspelled field":                 {&appsv1.Deployment{}, "spec.replica", `the field path "spec.replica" does not fit *v1.Deployment: spec has no field "replica"`},
 		"a misspelled field at the top":      {&appsv1.Deployment{}, "specs.replicas", `it has no field "specs"`},
 		"the name of the Go field":           {&appsv1.Deployment{}, "Spec.Replicas", `it has no field "Spec"`},

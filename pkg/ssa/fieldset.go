@@ -196,6 +196,34 @@ func parseFieldPaths(dotted []string) []fieldPath {
 	return paths
 }
 
+// alternatives are the paths that a path stands for whose last element has several names, such as
+// spec.minAvailable|maxUnavailable.
+func alternatives(dotted string) []string {
+	last := strings.LastIndexByte(dotted, '.') + 1
+	paths := strings.Split(dotted[last:], "|")
+	for i, name := range paths {
+		paths[i] = dotted[:last] + name
+	}
+	return paths
+}
+
+// occurrence is the beginning of a path that the field names lead to, inside any items of lists.
+func occurrence(p, names fieldPath) (fieldPath, bool) {
+	matched := 0
+	for i, pe := range p {
+		if pe.FieldName == nil {
+			continue
+		}
+		if !pe.Equals(names[matched]) {
+			return nil, false
+		}
+		if matched++; matched == len(names) {
+			return p[:i+1], true
+		}
+	}
+	return nil, false
+}
+
 // inItems are the members, inside keyed items of lists, that these field names lead to.
 func inItems(s *fieldSet, names fieldPath) (found []fieldPath) {
 	s.Iterate(func(p fieldPath) {
@@ -234,13 +262,19 @@ func lookup(at any, p fieldPath) (v any, found bool) {
 	return at, true
 }
 
-// without removes the value at the path from a decoded JSON document, in place.
+// without removes the value at the path from a decoded JSON document, in place, and structs that it has emptied: beside
+// what has taken the place of their fields, the API server may refuse even an empty one, such as httpGet.
 func without(document map[string]any, p fieldPath) {
 	last := len(p) - 1
 	parent, _ := lookup(document, p[:last])
 	switch in := parent.(type) {
 	case map[string]any:
-		delete(in, ptr.Deref(p[last].FieldName, ""))
+		name := ptr.Deref(p[last].FieldName, "")
+		_, exists := in[name]
+		delete(in, name)
+		if exists && len(in) == 0 && last > 0 && p[last-1].FieldName != nil {
+			without(document, p[:last])
+		}
 	case []any:
 		holder, _ := lookup(document, p[:last-1])
 		if fields, ok := holder.(map[string]any); ok && indexOf(in, p[last]) >= 0 {

@@ -101,7 +101,7 @@ func TestLookupAndRemove(t *testing.T) {
 		found bool
 		left  string
 	}{
-		"a key":                      {`{"f:m":{"f:k":{}}}`, "v", true, `{"finalizers":["x","y"],"list":[{"name":"b"},{"name":"a","value":1}],"m":{},"ports":[{"port":80}]}`},
+		"a key":                      {`{"f:m":{"f:k":{}}}`, "v", true, `{"finalizers":["x","y"],"list":[{"name":"b"},{"name":"a","value":1}],"ports":[{"port":80}]}`},
 		"in an item":                 {`{"f:list":{"k:{\"name\":\"a\"}":{"f:value":{}}}}`, int64(1), true, `{"finalizers":["x","y"],"list":[{"name":"b"},{"name":"a"}],"m":{"k":"v"},"ports":[{"port":80}]}`},
 		"an item":                    {`{"f:list":{"k:{\"name\":\"b\"}":{}}}`, map[string]any{"name": "b"}, true, `{"finalizers":["x","y"],"list":[{"name":"a","value":1}],"m":{"k":"v"},"ports":[{"port":80}]}`},
 		"a value of a set":           {`{"f:finalizers":{"v:\"x\"":{}}}`, "x", true, `{"finalizers":["y"],"list":[{"name":"b"},{"name":"a","value":1}],"m":{"k":"v"},"ports":[{"port":80}]}`},
@@ -289,6 +289,23 @@ func TestInItemsFindsFieldsOfKeyedItemsOnly(t *testing.T) {
 }
 
 // A list of lists is atomic, so no manager holds an item of one.
+func TestWithoutLeavesNoStructsThatItHasEmptied(t *testing.T) {
+	for name, test := range map[string]struct{ document, path, left string }{
+		"a struct":                    {`{"a":{"b":{"c":1}},"x":1}`, `{"f:a":{"f:b":{"f:c":{}}}}`, `{"x":1}`},
+		"a struct with another field": {`{"a":{"b":{"c":1},"x":1}}`, `{"f:a":{"f:b":{"f:c":{}}}}`, `{"a":{"x":1}}`},
+		"a struct in an item":         {`{"l":[{"k":1,"b":{"c":1}}]}`, `{"f:l":{"k:{\"k\":1}":{"f:b":{"f:c":{}}}}}`, `{"l":[{"k":1}]}`},
+		"what does not exist":         {`{"a":{}}`, `{"f:a":{"f:b":{}}}`, `{"a":{}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			tree, err := decode([]byte(test.document))
+			g.Expect(err).NotTo(HaveOccurred())
+			without(tree, onlyPath(t, test.path))
+			g.Expect(json.Marshal(tree)).To(MatchJSON(test.left))
+		})
+	}
+}
+
 func TestWithoutLeavesListsOfLists(t *testing.T) {
 	g := NewWithT(t)
 	const document = `{"l":[[1,2],[3]]}`

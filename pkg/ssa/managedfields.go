@@ -225,7 +225,7 @@ func (a *Applier) attribute(e evidence) (managedFields, error) {
 // refuses beside the configuration.
 func (d Decision) obstacles() *fieldSet {
 	e, found := d.evidence, d.reclaim
-	for _, path := range parseFieldPaths(d.Request.RemoveFields) {
+	for _, path := range d.refused() {
 		if v, ok := lookup(e.liveTree, path); ok && !holds(e.expected, path) {
 			found = found.Union(claimTo(v, path))
 		}
@@ -240,6 +240,31 @@ func (d Decision) obstacles() *fieldSet {
 		}
 	}
 	return found
+}
+
+// refused are the paths of [Request.RemoveFields]. Those of fields that exclude each other are beside what is sent: under
+// ReportDrift, a field that replaced another stays.
+func (d Decision) refused() (paths []fieldPath) {
+	sent := d.evidence.expected.Difference(within(d.evidence.expected, d.leave))
+	for _, dotted := range d.Request.RemoveFields {
+		group := parseFieldPaths(alternatives(dotted))
+		if len(group) == 1 {
+			paths = append(paths, group...)
+			continue
+		}
+		sent.Iterate(func(p fieldPath) {
+			for _, field := range group {
+				at, ok := occurrence(p, field)
+				if !ok {
+					continue
+				}
+				for _, other := range group {
+					paths = append(paths, slices.Concat(at[:len(at)-1], other[len(other)-1:]))
+				}
+			}
+		})
+	}
+	return paths
 }
 
 // rivalItems are the list items that share the value of the unique field with a desired one. An edit of an item's key,

@@ -286,22 +286,30 @@ func TestObstaclesAreWhatTheAPIServerRefusesBesideTheConfiguration(t *testing.T)
 	const port80, port81, renamed = `"k:{\"port\":80}"`, `"k:{\"port\":81}"`, `"k:{\"port\":82}"`
 	for name, test := range map[string]struct {
 		remove, unique string
+		leave          string // a path of a drift
 		left           bool
 		desired        string // what the API server records for the configuration
 		found          string
 	}{
-		"a field that is not desired":                   {remove: "strategy", desired: `{}`, found: `{"f:strategy":{".":{},"f:surge":{}}}`},
-		"a field that is desired":                       {remove: "strategy", desired: `{"f:strategy":{"f:surge":{}}}`, found: `{}`},
-		"a field that does not exist":                   {remove: "paused", desired: `{}`, found: `{}`},
-		"an item with the name of a desired one":        {unique: "ports.name", desired: `{"f:ports":{` + port80 + `:{".":{},"f:name":{}}}}`, found: `{"f:ports":{` + port81 + `:{".":{},"f:name":{},"f:port":{}}}}`},
-		"an item with the name of a drift that is left": {unique: "ports.name", left: true, desired: `{"f:ports":{` + port80 + `:{".":{},"f:name":{}}}}`, found: `{}`},
-		"a field, although a drift is left":             {remove: "strategy", left: true, desired: `{}`, found: `{"f:strategy":{".":{},"f:surge":{}}}`},
-		"no item, if the desired one has another name":  {unique: "ports.name", desired: `{"f:ports":{` + renamed + `:{".":{},"f:name":{}}}}`, found: `{}`},
-		"no item that does not exist":                   {unique: "ports.name", desired: `{"f:ports":{"k:{\"port\":9}":{".":{},"f:name":{}}}}`, found: `{}`},
+		"a field that is not desired":                    {remove: "strategy", desired: `{}`, found: `{"f:strategy":{".":{},"f:surge":{}}}`},
+		"a field that is desired":                        {remove: "strategy", desired: `{"f:strategy":{"f:surge":{}}}`, found: `{}`},
+		"a field that does not exist":                    {remove: "paused", desired: `{}`, found: `{}`},
+		"an item with the name of a desired one":         {unique: "ports.name", desired: `{"f:ports":{` + port80 + `:{".":{},"f:name":{}}}}`, found: `{"f:ports":{` + port81 + `:{".":{},"f:name":{},"f:port":{}}}}`},
+		"an item with the name of a drift that is left":  {unique: "ports.name", left: true, desired: `{"f:ports":{` + port80 + `:{".":{},"f:name":{}}}}`, found: `{}`},
+		"a field, although a drift is left":              {remove: "strategy", left: true, desired: `{}`, found: `{"f:strategy":{".":{},"f:surge":{}}}`},
+		"alternatives of a desired field":                {remove: "budget.min|max", desired: `{"f:budget":{"f:min":{}}}`, found: `{"f:budget":{"f:max":{}}}`},
+		"no alternatives that are desired":               {remove: "budget.min|max", desired: `{"f:budget":{"f:min":{},"f:max":{}}}`, found: `{}`},
+		"no alternatives, if none is desired":            {remove: "budget.min|max", desired: `{"f:budget":{"f:unit":{}}}`, found: `{}`},
+		"no alternatives of a drift that is left":        {remove: "budget.min|max", leave: "budget.min", desired: `{"f:budget":{"f:min":{}}}`, found: `{}`},
+		"alternatives beside another drift that is left": {remove: "budget.min|max", leave: "strategy", desired: `{"f:budget":{"f:min":{}}}`, found: `{"f:budget":{"f:max":{}}}`},
+		"alternatives in a desired item":                 {remove: "ports.number|name", desired: `{"f:ports":{` + port81 + `:{".":{},"f:number":{}}}}`, found: `{"f:ports":{` + port81 + `:{"f:name":{}}}}`},
+		"alternatives with what is below them":           {remove: "budget.min|of", desired: `{"f:budget":{"f:min":{"f:x":{}}}}`, found: `{"f:budget":{"f:of":{".":{},"f:all":{}}}}`},
+		"no item, if the desired one has another name":   {unique: "ports.name", desired: `{"f:ports":{` + renamed + `:{".":{},"f:name":{}}}}`, found: `{}`},
+		"no item that does not exist":                    {unique: "ports.name", desired: `{"f:ports":{"k:{\"port\":9}":{".":{},"f:name":{}}}}`, found: `{}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			liveTree, err := decode([]byte(`{"strategy":{"surge":1},"ports":[{"port":80,"name":"http"},{"port":81,"name":"http"}]}`))
+			liveTree, err := decode([]byte(`{"strategy":{"surge":1},"budget":{"max":1,"of":{"all":1}},"ports":[{"port":80,"name":"http"},{"port":81,"name":"http"}]}`))
 			g.Expect(err).NotTo(HaveOccurred())
 			tree, err := decode([]byte(`{"ports":[{"port":80,"name":"http"},{"port":82,"name":"grpc"}]}`))
 			g.Expect(err).NotTo(HaveOccurred())
@@ -312,6 +320,9 @@ func TestObstaclesAreWhatTheAPIServerRefusesBesideTheConfiguration(t *testing.T)
 			d := Decision{Left: test.left, reclaim: &fieldSet{}, evidence: evidence{target: target{tree: tree}, liveTree: liveTree, expected: fields(t, test.desired), managed: m}}
 			if test.remove != "" {
 				d.Request.RemoveFields = []string{test.remove}
+			}
+			if test.leave != "" {
+				d.leave = parseFieldPaths([]string{test.leave})
 			}
 			if test.unique != "" {
 				d.Request.UniqueFields = []string{test.unique}
