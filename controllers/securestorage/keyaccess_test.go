@@ -422,6 +422,9 @@ func TestRevokesPolicy(t *testing.T) {
 		"the group is gone": {change: func(f *fixture) {
 			f.server.Inject(fakecloud.Fault{Method: http.MethodGet, Resource: "/vaults/", Status: http.StatusNotFound, Code: "ResourceGroupNotFound"})
 		}},
+		"the subscription is not found": {change: func(f *fixture) {
+			f.server.Inject(fakecloud.Fault{Method: http.MethodGet, Resource: "/vaults/", Status: http.StatusNotFound, Code: "SubscriptionNotFound"})
+		}, want: "SubscriptionNotFound"},
 		"Secret is not there": {change: func(f *fixture) { delete(f.secrets, "billing/own") }, want: "Secret own (spec.provider.credentialsSecretRef) does not exist; create it"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -397,6 +397,8 @@ func TestRevokesAllGrantsThatItCan(t *testing.T) {
 		"both fail differently": {faults: []fakecloud.Fault{remove(http.StatusForbidden, "AuthorizationFailed"), remove(http.StatusServiceUnavailable, "ServerTimeout")}, want: "stalled: PermissionMissing", remaining: "fixpoint-demo, second"},
 		"the key vault is gone": {faults: []fakecloud.Fault{remove(http.StatusNotFound, "ResourceNotFound")}, want: "wait: Terminating", remaining: "second"},
 		"its group is gone":     {faults: []fakecloud.Fault{remove(http.StatusNotFound, "ResourceGroupNotFound")}, want: "wait: Terminating", remaining: "second"},
+		// The credential may not see the subscription, in which the grant still exists.
+		"its subscription is not found": {faults: []fakecloud.Fault{remove(http.StatusNotFound, "SubscriptionNotFound")}, want: "stalled: ResourceGroupMissing", remaining: "fixpoint-demo"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newVaultsFixture(t)
