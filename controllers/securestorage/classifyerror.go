@@ -73,8 +73,9 @@ func (s *scope) backoffInProgress() time.Duration {
 func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 	switch failure.Kind {
 	case cloud.GroupMissing:
+		at := vaultLocation{subscription: s.storage.Spec.Provider.SubscriptionID, group: s.group()}.parse(failure.Resource)
 		return s.stalledUntilPoll(v1beta1.ReasonResourceGroupMissing, fmt.Sprintf(
-			"%s; create resource group %s in subscription %s, or use a credential that has access to this subscription", failure.Error(), s.group(), s.storage.Spec.Provider.SubscriptionID))
+			"%s; create resource group %s in subscription %s, or use a credential that has access to this subscription", failure.Error(), at.group, at.subscription))
 	case cloud.NameTaken:
 		return s.stalledUntilPoll(v1beta1.ReasonNameTaken, fmt.Sprintf(
 			"storage account name %s is already taken in Azure, or reserved by a deleted account that can be restored (%s); create a SecureStorage with another spec.accountName, or without one", accountName(s.storage), failure.Code))
@@ -83,7 +84,7 @@ func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 	case cloud.OutOfScope:
 		return phases.Stalled(v1beta1.ReasonCredentialsNotAllowed, failure.Error()+"; set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator extend the flag --ambient-credentials of the manager")
 	case cloud.Denied:
-		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; "+s.missingRole(failure.Target))
+		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; "+s.missingRole(failure))
 	case cloud.NoAssertion:
 		return phases.Stalled(v1beta1.ReasonCredentialsMissing, failure.Message).RecheckAfter(s.jitter(retryCredentials))
 	case cloud.BadCredentials:
@@ -105,10 +106,10 @@ func (s *scope) forbiddenVerdict(failure *cloud.Error) phases.Verdict {
 	}
 }
 
-// missingRole says which role to assign. Azure's message names the action and the scope.
-func (s *scope) missingRole(target cloud.Target) string {
-	at := vaultOf(s.storage)
-	switch target {
+// missingRole says which role to assign. Azure's message names the action and the scope. The key vault may be a former one.
+func (s *scope) missingRole(failure *cloud.Error) string {
+	at := vaultOf(s.storage).parse(failure.Resource)
+	switch failure.Target {
 	case cloud.OnRoles:
 		return "assign the role Role Based Access Control Administrator on key vault " + at.name + " to the identity of the credential"
 	case cloud.OnVault:

@@ -427,6 +427,30 @@ func TestRevokesAllGrantsThatItCan(t *testing.T) {
 	}
 }
 
+// The remedy is about the key vault of the grant, which may not be the one of the spec.
+func TestRevocationThatFailsNamesItsVault(t *testing.T) {
+	for name, c := range map[string]struct {
+		status     int
+		code, want string
+	}{
+		"denied":                        {http.StatusForbidden, "AuthorizationFailed", "on key vault fixpoint-demo to the identity of the credential"},
+		"its subscription is not found": {http.StatusNotFound, "SubscriptionNotFound", "create resource group fixpoint-demo in subscription 00000000-0000-4000-8000-00000000f1c5,"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newVaultsFixture(t)
+			f.runUntilReady()
+			f.edit(inVault("second"))
+			f.reconcileTimes(2)
+			s := f.connected()
+			s.storage.Spec.Provider.ResourceGroup, s.storage.Spec.Provider.SubscriptionID = "another", otherSubscription
+			f.server.Inject(fakecloud.Fault{Method: http.MethodDelete, Resource: "/vaults/fixpoint-demo", Status: c.status, Code: c.code})
+			_, verdict, err := s.revokeAll(t.Context(), s.grantsToRevoke())
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(verdict.Message()).To(ContainSubstring(c.want))
+		})
+	}
+}
+
 // The grants of an account that remains are kept, and so are those of one about which nothing is known.
 func TestRevokesGrantsOfADeletedAccountOnly(t *testing.T) {
 	for name, c := range map[string]struct {

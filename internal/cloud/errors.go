@@ -67,6 +67,8 @@ const (
 type Error struct {
 	Kind   Kind
 	Target Target
+	// Resource is the ID of the resource that the call reads or changes. The one of a role is the scope of its assignment.
+	Resource string
 	// Code is the error code of Azure, such as StorageAccountAlreadyTaken.
 	Code string
 	// Message is the message of Azure without request IDs and times, so that it does not change between retries.
