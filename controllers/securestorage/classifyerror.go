@@ -94,13 +94,13 @@ func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 	}
 }
 
-// forbiddenVerdict handles requests that a lock or an Azure policy forbids.
+// forbiddenVerdict handles requests that a lock, a deny assignment or an Azure policy forbids.
 func (s *scope) forbiddenVerdict(failure *cloud.Error) phases.Verdict {
 	switch {
 	case s.storage.DeletionTimestamp != nil:
-		return phases.Stalled(v1beta1.ReasonDeletionBlocked, failure.Error()+"; remove the lock or policy, or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(s.jitter(retryCredentials))
+		return phases.Stalled(v1beta1.ReasonDeletionBlocked, failure.Error()+"; remove the lock, deny assignment or policy, or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(s.jitter(retryCredentials))
 	case failure.Kind == cloud.Locked:
-		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; remove the lock")
+		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; remove the lock or deny assignment")
 	default:
 		return s.stalledUntilPoll(v1beta1.ReasonInvalidRequest, failure.Error()+"; correct the spec, or change the Azure policy")
 	}

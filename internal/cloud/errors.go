@@ -35,7 +35,7 @@ const (
 	NameTaken Kind = "NameTaken"
 	// AlreadyGranted: the principal has the role already, by another role assignment.
 	AlreadyGranted Kind = "AlreadyGranted"
-	// Locked: a management lock, or a hold on the data of the account, forbids the request.
+	// Locked: a management lock, a deny assignment, or a hold on the data of the account, forbids the request.
 	Locked Kind = "Locked"
 	// Disallowed: an Azure policy forbids the request.
 	Disallowed Kind = "Disallowed"
@@ -127,6 +127,7 @@ var kindOfCode = map[string]Kind{
 	"RoleAssignmentExists":                           AlreadyGranted,
 	"ScopeLocked":                                    Locked,
 	"AccountProtectedFromDeletion":                   Locked, // by a legal hold or an immutability policy
+	"DenyAssignmentAuthorizationFailed":              Locked, // no role helps
 	"RequestDisallowedByPolicy":                      Disallowed,
 	"AuthorizationFailed":                            Denied,
 	"LinkedAuthorizationFailed":                      Denied,
@@ -211,7 +212,7 @@ func (e *Error) fromResponse(response *azcore.ResponseError) {
 		e.Kind = Denied
 	case status == http.StatusConflict, status == http.StatusPreconditionFailed:
 		e.Kind = InProgress
-	case status >= http.StatusBadRequest && status < http.StatusInternalServerError:
+	case status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != http.StatusRequestTimeout:
 		e.Kind = Invalid
 	default:
 		e.Kind, e.Message = Unreachable, "Azure responded with HTTP status "+strconv.Itoa(status)
