@@ -52,7 +52,7 @@ func (s *scope) findRoleAssignment(ctx context.Context) error {
 		return nil
 	}
 	grant, err := s.vaults.Grant(ctx, accountName(s.storage), vaultOf(s.storage).id(), s.account.PrincipalID)
-	if err != nil && !cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
+	if err != nil && !isGone(err) {
 		return err
 	}
 	s.grant = grant
@@ -102,7 +102,7 @@ func (s *scope) wasVaultAccepted() bool {
 func (s *scope) readVault(ctx context.Context) (phases.Verdict, error) {
 	at := vaultOf(s.storage)
 	vault, err := s.vaults.Vault(ctx, accountName(s.storage), at.group, at.name)
-	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
+	if isGone(err) {
 		return s.stalledUntilPoll(v1beta1.ReasonVaultMissing, fmt.Sprintf(
 			"key vault %s does not exist in resource group %s of subscription %s; create it, recover it if it was deleted, or correct spec.key", at.name, at.group, at.subscription)), nil
 	}
@@ -133,7 +133,7 @@ func (s *scope) decideVault(vault *cloud.Vault) phases.Verdict {
 func (s *scope) checkKey(ctx context.Context) (phases.Verdict, error) {
 	at, spec := vaultOf(s.storage), s.storage.Spec.Key
 	key, err := s.vaults.Key(ctx, accountName(s.storage), at.group, at.name, spec.Name, pinnedVersion(s.storage))
-	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
+	if isGone(err) {
 		return s.decideMissingKey(ctx)
 	}
 	if err != nil {

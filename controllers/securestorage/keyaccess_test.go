@@ -159,6 +159,10 @@ func TestKeyAccessReadsWhatItNeeds(t *testing.T) {
 	noGroup := func(resource string) fakecloud.Fault {
 		return get(resource, http.StatusNotFound, "ResourceGroupNotFound")
 	}
+	// The credential may only not see the subscription of the key vault.
+	hidden := func(resource string) fakecloud.Fault {
+		return get(resource, http.StatusNotFound, "SubscriptionNotFound")
+	}
 	down := func(resource string) fakecloud.Fault {
 		return get(resource, http.StatusServiceUnavailable, "ServerTimeout")
 	}
@@ -181,6 +185,9 @@ func TestKeyAccessReadsWhatItNeeds(t *testing.T) {
 		"the role cannot be read":                 {faults: []fakecloud.Fault{down(roles)}, want: "wait: CloudUnavailable", reads: 1},
 		"no key vault":                            {edit: inVault("absent"), want: "stalled: VaultMissing", reads: 2},
 		"no group of the key vault":               {change: notAccepted, faults: []fakecloud.Fault{after(1, noGroup(vault))}, want: "stalled: VaultMissing", reads: 2},
+		"hidden when the role is read":            {faults: []fakecloud.Fault{hidden(roles)}, want: "stalled: ResourceGroupMissing", reads: 1},
+		"hidden when the key vault is read":       {change: notAccepted, faults: []fakecloud.Fault{after(1, hidden(vault))}, want: "stalled: ResourceGroupMissing", reads: 2},
+		"hidden when the key is read":             {faults: []fakecloud.Fault{hidden(key)}, want: "stalled: ResourceGroupMissing", reads: 2},
 		"the key vault cannot be read":            {change: notAccepted, faults: []fakecloud.Fault{after(1, down(vault))}, want: "wait: CloudUnavailable", reads: 2},
 		"no key":                                  {faults: []fakecloud.Fault{notThere(key)}, want: "stalled: KeyMissing", reads: 3},
 		"no group of the key":                     {faults: []fakecloud.Fault{noGroup(key)}, want: "stalled: KeyMissing", reads: 3},

@@ -103,6 +103,11 @@ func isResourceGroupDeleted(err error) bool {
 	return ok && failure.Kind == cloud.GroupMissing && failure.Code == "ResourceGroupNotFound"
 }
 
+// isGone says whether a resource does not exist, or was deleted with its resource group.
+func isGone(err error) bool {
+	return cloud.Is(err, cloud.NotFound) || isResourceGroupDeleted(err)
+}
+
 // recordPrincipal waits until the status has the principal ID before the account is deleted: only the
 // account knows it, and the grants cannot be found without it.
 func (s *scope) recordPrincipal() phases.Verdict {
