@@ -109,10 +109,14 @@ func (s *scope) forbiddenVerdict(failure *cloud.Error) phases.Verdict {
 // missingRole says which role to assign. Azure's message names the action and the scope. The key vault may be a former one.
 func (s *scope) missingRole(failure *cloud.Error) string {
 	at := vaultOf(s.storage).parse(failure.Resource)
-	switch failure.Target {
-	case cloud.OnRoles:
+	switch {
+	case s.observes() && failure.Target == cloud.OnAccount:
+		return "assign the role Reader on resource group " + s.group() + " to the identity of the credential"
+	case s.observes(): // this role also permits reading the role assignments
+		return "assign the role Key Vault Reader on key vault " + at.name + " to the identity of the credential"
+	case failure.Target == cloud.OnRoles:
 		return "assign the role Role Based Access Control Administrator on key vault " + at.name + " to the identity of the credential"
-	case cloud.OnVault:
+	case failure.Target == cloud.OnVault:
 		return "assign the role Key Vault Reader on key vault " + at.name + " to the identity of the credential (Key Vault Contributor if spec.access.type is AccessPolicy)"
 	default:
 		return "assign the role Storage Account Contributor on resource group " + s.group() + " to the identity of the credential"

@@ -675,6 +675,23 @@ func TestMessagesOfErrorsNameTheRemedy(t *testing.T) {
 	}
 }
 
+// An account that is only observed needs no role that permits writes.
+func TestObservingAsksForRolesThatRead(t *testing.T) {
+	for target, role := range map[cloud.Target]string{
+		cloud.OnAccount: "Reader on resource group g",
+		cloud.OnVault:   "Key Vault Reader on key vault v",
+		cloud.OnRoles:   "Key Vault Reader on key vault v",
+	} {
+		t.Run(string(target), func(t *testing.T) {
+			g := NewWithT(t)
+			verdict, err := newScope(observe).classifyError(&cloud.Error{Kind: cloud.Denied, Message: "m", Target: target})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(verdict.Reason()).To(Equal(v1beta1.ReasonPermissionMissing))
+			g.Expect(verdict.Message()).To(Equal(": m; assign the role " + role + " to the identity of the credential"))
+		})
+	}
+}
+
 // The encryption is as desired, differs, or is refused by Azure, which may be a matter of time.
 func TestEncrypts(t *testing.T) {
 	refused := fakecloud.Fault{Method: http.MethodPatch, Status: http.StatusBadRequest, Code: "KeyVaultAuthenticationFailure"}
