@@ -99,9 +99,13 @@ func TestVaultOfTheEncryptionWasAccepted(t *testing.T) {
 		"none": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScope()
-			s.account = &cloud.Account{Encryption: c.now}
-			NewWithT(t).Expect(s.wasVaultAccepted()).To(Equal(c.want))
+			g, s := NewWithT(t), newScope()
+			s.account = &cloud.Account{PrincipalID: "p", Encryption: c.now}
+			g.Expect(s.wasVaultAccepted()).To(BeFalse(), "without a role assignment")
+			s.grant = &cloud.Grant{ID: "of a user"}
+			g.Expect(s.wasVaultAccepted()).To(Equal(c.want))
+			s.storage.Status.Grants = []v1beta1.SecureStorageGrant{{VaultID: vaultOf(s.storage).id(), PrincipalID: "p", AccessType: v1beta1.AccessPolicy}}
+			g.Expect(s.wasVaultAccepted()).To(BeFalse(), "with an access policy")
 		})
 	}
 	// A grant that a user created proves nothing.

@@ -92,11 +92,16 @@ func (s *scope) checkVault(ctx context.Context) (phases.Verdict, error) {
 	return s.readVault(ctx)
 }
 
-// wasVaultAccepted says whether the key vault passed the checks before: the account is encrypted with
-// one of its keys, or this controller created the grant. Purge protection cannot be disabled later. A
-// grant that a user created proves nothing.
+// wasVaultAccepted says whether the key vault passed the checks before: the account has the role assignment, and is encrypted
+// with one of its keys, or this controller created the grant. Purge protection cannot be disabled later. A grant that a user
+// created proves nothing. Neither does the encryption without the role assignment, or with a recorded access policy: the account
+// may use the key by an access policy, which a switch to role assignments revokes.
 func (s *scope) wasVaultAccepted() bool {
-	return s.isEncrypted() || s.grant != nil && cloud.IsManagedGrant(s.grant.ID, vaultOf(s.storage).id(), s.account.PrincipalID)
+	policy := keyGrant{vault: vaultOf(s.storage), principal: s.account.PrincipalID, access: v1beta1.AccessPolicy}
+	if s.grant == nil || has(s.recordedGrants(), policy) {
+		return false
+	}
+	return s.isEncrypted() || cloud.IsManagedGrant(s.grant.ID, vaultOf(s.storage).id(), s.account.PrincipalID)
 }
 
 func (s *scope) readVault(ctx context.Context) (phases.Verdict, error) {

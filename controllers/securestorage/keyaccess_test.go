@@ -178,10 +178,10 @@ func TestKeyAccessReadsWhatItNeeds(t *testing.T) {
 	}{
 		"all is there":                            {want: "done", reads: 2},
 		"by policy":                               {edit: byPolicy, want: "stalled: AccessTypeMismatch", reads: 1},
-		"an assumed identity":                     {change: func(s *scope) { s.account.PrincipalID = "" }, want: "missing: Granting", reads: 1},
+		"an assumed identity":                     {change: func(s *scope) { s.account.PrincipalID = "" }, want: "missing: Granting", reads: 2},
 		"an assumed identity, nothing accepted":   {change: func(s *scope) { s.account.PrincipalID, s.account.Encryption = "", cloud.Encryption{} }, want: "missing: Granting", reads: 2},
-		"no role":                                 {faults: []fakecloud.Fault{notThere(roles)}, want: "missing: Granting", reads: 2},
-		"no group of the role":                    {faults: []fakecloud.Fault{noGroup(roles)}, want: "missing: Granting", reads: 2},
+		"no role":                                 {faults: []fakecloud.Fault{notThere(roles)}, want: "missing: Granting", reads: 3},
+		"no group of the role":                    {faults: []fakecloud.Fault{noGroup(roles)}, want: "missing: Granting", reads: 3},
 		"the role cannot be read":                 {faults: []fakecloud.Fault{down(roles)}, want: "wait: CloudUnavailable", reads: 1},
 		"no key vault":                            {edit: inVault("absent"), want: "stalled: VaultMissing", reads: 2},
 		"no group of the key vault":               {change: notAccepted, faults: []fakecloud.Fault{after(1, noGroup(vault))}, want: "stalled: VaultMissing", reads: 2},
@@ -222,6 +222,37 @@ func TestKeyAccessReadsWhatItNeeds(t *testing.T) {
 			}
 			f.Expect(observed(observeKeyAccess(t.Context(), s))).To(Equal(c.want))
 			f.Expect(f.calls - before).To(Equal(c.reads))
+		})
+	}
+}
+
+// A key vault that uses access policies ignores role assignments: the account would lose its key with its access policy.
+func TestKeepsTheAccessPolicyThatTheKeyVaultHeeds(t *testing.T) {
+	for name, change := range map[string]func(*fixture){
+		"without a role assignment": func(*fixture) {},
+		"with a role assignment": func(f *fixture) {
+			_, err := f.connected().vaults.CreateGrant(t.Context(), f.name(), vaultOf(f.storage).id(), f.storage.Status.PrincipalID)
+			f.Expect(err).NotTo(HaveOccurred())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// given an account that uses its key by an access policy
+			f := newVaultsFixture(t, byPolicy, inVault("policies"))
+			f.runUntilReady()
+			change(f)
+			before := f.grants()
+			// when the spec asks for a role assignment
+			f.edit(byRole)
+			// then nothing is granted or revoked, and the data stays readable
+			f.runUntilReason(v1beta1.ReasonAccessTypeMismatch)
+			f.reconcileTimes(3)
+			f.Expect(f.grants()).To(Equal(before))
+			f.Expect(f.recorded()).To(HaveEach("policies"))
+			f.clock.Step(time.Hour)
+			f.Expect(f.server.ReadData(f.name())).To(Succeed())
+			f.delete()
+			f.runUntilDeleted()
+			f.Expect(f.grants()).To(BeEmpty())
 		})
 	}
 }
