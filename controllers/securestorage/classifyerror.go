@@ -90,7 +90,21 @@ func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 	case cloud.BadCredentials:
 		return phases.Stalled(v1beta1.ReasonCredentialsInvalid, failure.Error()+"; renew the credential, and check that it belongs to the tenant of the subscription").RecheckAfter(s.jitter(retryCredentials))
 	default:
-		return s.stalledUntilPoll(v1beta1.ReasonInvalidRequest, failure.Error()+"; correct the spec")
+		return s.stalledUntilPoll(v1beta1.ReasonInvalidRequest, failure.Error()+"; "+remedyOf(failure.Code))
+	}
+}
+
+// remedyOf says what to do about a request that Azure rejects. Some it rejects whatever the spec says.
+func remedyOf(code string) string {
+	switch code {
+	case "ReadOnlyDisabledSubscription":
+		return "enable the subscription"
+	case "SubscriptionNotRegistered", "MissingSubscriptionRegistration":
+		return "register the resource provider in the subscription with 'az provider register'"
+	case "MaxStorageAccountsCountPerSubscriptionExceeded", "StorageAccountCountExceedsLimitPerRegion", "RoleAssignmentLimitExceeded":
+		return "have the limit raised, or delete what is not needed in the subscription"
+	default:
+		return "correct the spec"
 	}
 }
 

@@ -666,6 +666,10 @@ func TestMessagesOfErrorsNameTheRemedy(t *testing.T) {
 		"no assertion":          {cloud.Error{Kind: cloud.NoAssertion, Message: "m"}, false, "m"},
 		"bad credentials":       {cloud.Error{Kind: cloud.BadCredentials, Message: "m"}, false, ": m; renew the credential, and check that it belongs to the tenant of the subscription"},
 		"invalid":               {cloud.Error{Kind: cloud.Invalid, Message: "m"}, false, ": m; correct the spec"},
+		"disabled":              {cloud.Error{Kind: cloud.Invalid, Message: "m", Code: "ReadOnlyDisabledSubscription"}, false, ": m (ReadOnlyDisabledSubscription); enable the subscription"},
+		"not registered":        {cloud.Error{Kind: cloud.Invalid, Message: "m", Code: "SubscriptionNotRegistered"}, false, ": m (SubscriptionNotRegistered); register the resource provider in the subscription with 'az provider register'"},
+		"not registered at all": {cloud.Error{Kind: cloud.Invalid, Message: "m", Code: "MissingSubscriptionRegistration"}, false, ": m (MissingSubscriptionRegistration); register the resource provider in the subscription with 'az provider register'"},
+		"too many accounts":     {cloud.Error{Kind: cloud.Invalid, Message: "m", Code: "MaxStorageAccountsCountPerSubscriptionExceeded"}, false, ": m (MaxStorageAccountsCountPerSubscriptionExceeded); have the limit raised, or delete what is not needed in the subscription"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, s := NewWithT(t), newScope(named("a"))
