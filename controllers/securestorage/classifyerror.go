@@ -73,8 +73,9 @@ func (s *scope) backoffInProgress() time.Duration {
 func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 	switch failure.Kind {
 	case cloud.GroupMissing:
+		at := vaultLocation{subscription: s.storage.Spec.Provider.SubscriptionID, group: s.group()}.parse(failure.Resource)
 		return s.stalledUntilPoll(v1beta1.ReasonResourceGroupMissing, fmt.Sprintf(
-			"%s; create resource group %s in subscription %s, or use a credential that has access to this subscription", failure.Error(), s.group(), s.storage.Spec.Provider.SubscriptionID))
+			"%s; create resource group %s in subscription %s, or use a credential that has access to this subscription", failure.Error(), at.group, at.subscription))
 	case cloud.NameTaken:
 		return s.stalledUntilPoll(v1beta1.ReasonNameTaken, fmt.Sprintf(
 			"storage account name %s is already taken in Azure, or reserved by a deleted account that can be restored (%s); create a SecureStorage with another spec.accountName, or without one", accountName(s.storage), failure.Code))
@@ -83,35 +84,53 @@ func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 	case cloud.OutOfScope:
 		return phases.Stalled(v1beta1.ReasonCredentialsNotAllowed, failure.Error()+"; set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator extend the flag --ambient-credentials of the manager")
 	case cloud.Denied:
-		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; "+s.missingRole(failure.Target))
+		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; "+s.missingRole(failure))
 	case cloud.NoAssertion:
 		return phases.Stalled(v1beta1.ReasonCredentialsMissing, failure.Message).RecheckAfter(s.jitter(retryCredentials))
 	case cloud.BadCredentials:
 		return phases.Stalled(v1beta1.ReasonCredentialsInvalid, failure.Error()+"; renew the credential, and check that it belongs to the tenant of the subscription").RecheckAfter(s.jitter(retryCredentials))
 	default:
-		return s.stalledUntilPoll(v1beta1.ReasonInvalidRequest, failure.Error()+"; correct the spec")
+		return s.stalledUntilPoll(v1beta1.ReasonInvalidRequest, failure.Error()+"; "+remedyOf(failure.Code))
 	}
 }
 
-// forbiddenVerdict handles requests that a lock or an Azure policy forbids.
+// remedyOf says what to do about a request that Azure rejects. Some it rejects whatever the spec says.
+func remedyOf(code string) string {
+	switch code {
+	case "ReadOnlyDisabledSubscription":
+		return "enable the subscription"
+	case "SubscriptionNotRegistered", "MissingSubscriptionRegistration":
+		return "register the resource provider in the subscription with 'az provider register'"
+	case "MaxStorageAccountsCountPerSubscriptionExceeded", "StorageAccountCountExceedsLimitPerRegion", "RoleAssignmentLimitExceeded":
+		return "have the limit raised, or delete what is not needed in the subscription"
+	default:
+		return "correct the spec"
+	}
+}
+
+// forbiddenVerdict handles requests that a lock, a deny assignment or an Azure policy forbids.
 func (s *scope) forbiddenVerdict(failure *cloud.Error) phases.Verdict {
 	switch {
 	case s.storage.DeletionTimestamp != nil:
-		return phases.Stalled(v1beta1.ReasonDeletionBlocked, failure.Error()+"; remove the lock or policy, or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(s.jitter(retryCredentials))
+		return phases.Stalled(v1beta1.ReasonDeletionBlocked, failure.Error()+"; remove the lock, deny assignment or policy, or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(s.jitter(retryCredentials))
 	case failure.Kind == cloud.Locked:
-		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; remove the lock")
+		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; remove the lock or deny assignment")
 	default:
 		return s.stalledUntilPoll(v1beta1.ReasonInvalidRequest, failure.Error()+"; correct the spec, or change the Azure policy")
 	}
 }
 
-// missingRole says which role to assign. Azure's message names the action and the scope.
-func (s *scope) missingRole(target cloud.Target) string {
-	at := vaultOf(s.storage)
-	switch target {
-	case cloud.OnRoles:
+// missingRole says which role to assign. Azure's message names the action and the scope. The key vault may be a former one.
+func (s *scope) missingRole(failure *cloud.Error) string {
+	at := vaultOf(s.storage).parse(failure.Resource)
+	switch {
+	case s.observes() && failure.Target == cloud.OnAccount:
+		return "assign the role Reader on resource group " + s.group() + " to the identity of the credential"
+	case s.observes(): // this role also permits reading the role assignments
+		return "assign the role Key Vault Reader on key vault " + at.name + " to the identity of the credential"
+	case failure.Target == cloud.OnRoles:
 		return "assign the role Role Based Access Control Administrator on key vault " + at.name + " to the identity of the credential"
-	case cloud.OnVault:
+	case failure.Target == cloud.OnVault:
 		return "assign the role Key Vault Reader on key vault " + at.name + " to the identity of the credential (Key Vault Contributor if spec.access.type is AccessPolicy)"
 	default:
 		return "assign the role Storage Account Contributor on resource group " + s.group() + " to the identity of the credential"

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -80,10 +81,11 @@ func (a *cloudAccess) fromSecret(ctx context.Context, namespace, name string) (c
 	}
 	values := make([]string, 0, len(secret.Data))
 	for _, key := range []string{v1beta1.CredentialTenantID, v1beta1.CredentialClientID, v1beta1.CredentialClientSecret} {
-		if len(secret.Data[key]) == 0 {
+		value := strings.TrimSpace(string(secret.Data[key])) // a value from a file or a terminal ends with a line break
+		if value == "" {
 			return cloud.Credential{}, credentialMissing("Secret %s (spec.provider.credentialsSecretRef) has no key %s; add it", name, key)
 		}
-		values = append(values, string(secret.Data[key]))
+		values = append(values, value)
 	}
 	token, err := a.credentials.Secret(values[0], values[1], values[2])
 	if err != nil {

@@ -99,6 +99,31 @@ func TestReportsWhatIsWrongWithCredentials(t *testing.T) {
 	}
 }
 
+// given keeps the credentials that it is given.
+type given struct {
+	cloud.TokenCredentials
+	values []string
+}
+
+func (g *given) Secret(tenantID, clientID, secret string) (azcore.TokenCredential, error) {
+	g.values = []string{tenantID, clientID, secret}
+	return g.TokenCredentials.Secret(tenantID, clientID, secret)
+}
+
+// A value that was written to a file or typed ends with a line break, with which Microsoft Entra ID rejects it.
+func TestIgnoresSpaceAroundCredentials(t *testing.T) {
+	f, credentials := newFixture(t, fastCloud()), &given{}
+	f.process.access.credentials = credentials
+	f.secrets["billing/own"].Data = map[string][]byte{"tenantID": []byte("t\n"), "clientID": []byte(" c\r\n"), "clientSecret": []byte("s3cret\n")}
+	_, err := f.process.access.fromSecret(t.Context(), "billing", "own")
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(credentials.values).To(Equal([]string{"t", "c", "s3cret"}))
+	// A value of nothing else is none.
+	f.secrets["billing/own"].Data["clientSecret"] = []byte(" \n")
+	_, err = f.process.access.fromSecret(t.Context(), "billing", "own")
+	f.Expect(err).To(MatchError("Secret own (spec.provider.credentialsSecretRef) has no key clientSecret; add it"))
+}
+
 type unreadable struct{ client.Reader }
 
 // Get implements [client.Reader].

@@ -99,9 +99,13 @@ func TestVaultOfTheEncryptionWasAccepted(t *testing.T) {
 		"none": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScope()
-			s.account = &cloud.Account{Encryption: c.now}
-			NewWithT(t).Expect(s.wasVaultAccepted()).To(Equal(c.want))
+			g, s := NewWithT(t), newScope()
+			s.account = &cloud.Account{PrincipalID: "p", Encryption: c.now}
+			g.Expect(s.wasVaultAccepted()).To(BeFalse(), "without a role assignment")
+			s.grant = &cloud.Grant{ID: "of a user"}
+			g.Expect(s.wasVaultAccepted()).To(Equal(c.want))
+			s.storage.Status.Grants = []v1beta1.SecureStorageGrant{{VaultID: vaultOf(s.storage).id(), PrincipalID: "p", AccessType: v1beta1.AccessPolicy}}
+			g.Expect(s.wasVaultAccepted()).To(BeFalse(), "with an access policy")
 		})
 	}
 	// A grant that a user created proves nothing.
@@ -652,8 +656,8 @@ func TestMessagesOfErrorsNameTheRemedy(t *testing.T) {
 		"unreachable":           {cloud.Error{Kind: cloud.Unreachable, Message: "m"}, false, ": m; retrying"},
 		"no group":              {cloud.Error{Kind: cloud.GroupMissing, Message: "m"}, false, ": m; create resource group g in subscription s, or use a credential that has access to this subscription"},
 		"name taken":            {cloud.Error{Kind: cloud.NameTaken, Message: "m", Code: "Taken"}, false, "storage account name a is already taken in Azure, or reserved by a deleted account that can be restored (Taken); create a SecureStorage with another spec.accountName, or without one"},
-		"locked":                {cloud.Error{Kind: cloud.Locked, Message: "m"}, false, ": m; remove the lock"},
-		"locked, deleting":      {cloud.Error{Kind: cloud.Locked, Message: "m"}, true, ": m; remove the lock or policy, or set the annotation fixpoint.dev/abandon=true to delete the SecureStorage and leave its resources in Azure"},
+		"locked":                {cloud.Error{Kind: cloud.Locked, Message: "m"}, false, ": m; remove the lock or deny assignment"},
+		"locked, deleting":      {cloud.Error{Kind: cloud.Locked, Message: "m"}, true, ": m; remove the lock, deny assignment or policy, or set the annotation fixpoint.dev/abandon=true to delete the SecureStorage and leave its resources in Azure"},
 		"disallowed":            {cloud.Error{Kind: cloud.Disallowed, Message: "m"}, false, ": m; correct the spec, or change the Azure policy"},
 		"out of scope":          {cloud.Error{Kind: cloud.OutOfScope, Message: "m"}, false, ": m; set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator extend the flag --ambient-credentials of the manager"},
 		"denied for an account": {cloud.Error{Kind: cloud.Denied, Message: "m", Target: cloud.OnAccount}, false, ": m; assign the role Storage Account Contributor on resource group g to the identity of the credential"},
@@ -662,6 +666,10 @@ func TestMessagesOfErrorsNameTheRemedy(t *testing.T) {
 		"no assertion":          {cloud.Error{Kind: cloud.NoAssertion, Message: "m"}, false, "m"},
 		"bad credentials":       {cloud.Error{Kind: cloud.BadCredentials, Message: "m"}, false, ": m; renew the credential, and check that it belongs to the tenant of the subscription"},
 		"invalid":               {cloud.Error{Kind: cloud.Invalid, Message: "m"}, false, ": m; correct the spec"},
+		"disabled":              {cloud.Error{Kind: cloud.Invalid, Message: "m", Code: "ReadOnlyDisabledSubscription"}, false, ": m (ReadOnlyDisabledSubscription); enable the subscription"},
+		"not registered":        {cloud.Error{Kind: cloud.Invalid, Message: "m", Code: "SubscriptionNotRegistered"}, false, ": m (SubscriptionNotRegistered); register the resource provider in the subscription with 'az provider register'"},
+		"not registered at all": {cloud.Error{Kind: cloud.Invalid, Message: "m", Code: "MissingSubscriptionRegistration"}, false, ": m (MissingSubscriptionRegistration); register the resource provider in the subscription with 'az provider register'"},
+		"too many accounts":     {cloud.Error{Kind: cloud.Invalid, Message: "m", Code: "MaxStorageAccountsCountPerSubscriptionExceeded"}, false, ": m (MaxStorageAccountsCountPerSubscriptionExceeded); have the limit raised, or delete what is not needed in the subscription"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, s := NewWithT(t), newScope(named("a"))
@@ -671,6 +679,23 @@ func TestMessagesOfErrorsNameTheRemedy(t *testing.T) {
 			verdict, err := s.classifyError(&c.failure)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(verdict.Message()).To(Equal(c.want))
+		})
+	}
+}
+
+// An account that is only observed needs no role that permits writes.
+func TestObservingAsksForRolesThatRead(t *testing.T) {
+	for target, role := range map[cloud.Target]string{
+		cloud.OnAccount: "Reader on resource group g",
+		cloud.OnVault:   "Key Vault Reader on key vault v",
+		cloud.OnRoles:   "Key Vault Reader on key vault v",
+	} {
+		t.Run(string(target), func(t *testing.T) {
+			g := NewWithT(t)
+			verdict, err := newScope(observe).classifyError(&cloud.Error{Kind: cloud.Denied, Message: "m", Target: target})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(verdict.Reason()).To(Equal(v1beta1.ReasonPermissionMissing))
+			g.Expect(verdict.Message()).To(Equal(": m; assign the role " + role + " to the identity of the credential"))
 		})
 	}
 }

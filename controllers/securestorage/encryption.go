@@ -24,11 +24,15 @@ var encryption = phases.Step[*scope]{
 }
 
 func observeEncryption(_ context.Context, s *scope) (phases.Observation, error) {
+	former := s.formerGrants()
 	if drifts := encryptionDrifts(s.desiredEncryption(), s.account.Encryption); len(drifts) > 0 {
-		missing := phases.Missing(s.notEncryptedReason(), s.withFields("encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.Name, v1beta1.ConditionEncryptionReady, drifts))
-		return missing.Drifted(drifts...), nil
+		what := s.withFields("encrypt storage account "+s.account.Name+" with key "+s.storage.Spec.Key.Name, v1beta1.ConditionEncryptionReady, drifts)
+		if len(former) > 0 {
+			what += ", and then " + revocationOf(former)
+		}
+		return phases.Missing(s.notEncryptedReason(), what).Drifted(drifts...), nil
 	}
-	if former := s.formerGrants(); len(former) > 0 {
+	if len(former) > 0 {
 		return s.decideFormerGrants(former), nil
 	}
 	return s.encrypted(), nil
@@ -37,12 +41,15 @@ func observeEncryption(_ context.Context, s *scope) (phases.Observation, error) 
 // decideFormerGrants waits for a second read after the spec changed: the first read may not show yet
 // that the previous reconcile switched the account to a former key vault.
 func (s *scope) decideFormerGrants(former []keyGrant) phases.Observation {
-	at := vaultNames(former)
 	c := meta.FindStatusCondition(s.storage.Status.Conditions, v1beta1.ConditionEncryptionReady)
 	if !s.observes() && (c == nil || c.ObservedGeneration != s.storage.Generation || c.Status == metav1.ConditionUnknown) {
-		return phases.Wait(v1beta1.ReasonUpdating, "checking again that the grant on key vault "+at+" is unused before revoking it", s.jitter(retryInProgress))
+		return phases.Wait(v1beta1.ReasonUpdating, "checking again that the grant on key vault "+vaultNames(former)+" is unused before revoking it", s.jitter(retryInProgress))
 	}
-	return phases.Missing(v1beta1.ReasonUpdating, "revoke the unused grant on key vault "+at)
+	return phases.Missing(v1beta1.ReasonUpdating, revocationOf(former))
+}
+
+func revocationOf(former []keyGrant) string {
+	return "revoke the unused grant on key vault " + vaultNames(former)
 }
 
 func (s *scope) encrypted() phases.Verdict {

@@ -76,7 +76,7 @@ func (s *scope) revoke(ctx context.Context, g keyGrant) (existed bool, err error
 	} else {
 		existed, err = s.vaults.DeleteGrant(ctx, name, g.vault.id(), g.principal)
 	}
-	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
+	if isGone(err) {
 		return false, nil // deleted with its key vault
 	}
 	return existed, err

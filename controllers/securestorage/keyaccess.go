@@ -52,7 +52,7 @@ func (s *scope) findRoleAssignment(ctx context.Context) error {
 		return nil
 	}
 	grant, err := s.vaults.Grant(ctx, accountName(s.storage), vaultOf(s.storage).id(), s.account.PrincipalID)
-	if err != nil && !cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
+	if err != nil && !isGone(err) {
 		return err
 	}
 	s.grant = grant
@@ -92,17 +92,22 @@ func (s *scope) checkVault(ctx context.Context) (phases.Verdict, error) {
 	return s.readVault(ctx)
 }
 
-// wasVaultAccepted says whether the key vault passed the checks before: the account is encrypted with
-// one of its keys, or this controller created the grant. Purge protection cannot be disabled later. A
-// grant that a user created proves nothing.
+// wasVaultAccepted says whether the key vault passed the checks before: the account has the role assignment, and is encrypted
+// with one of its keys, or this controller created the grant. Purge protection cannot be disabled later. A grant that a user
+// created proves nothing. Neither does the encryption without the role assignment, or with a recorded access policy: the account
+// may use the key by an access policy, which a switch to role assignments revokes.
 func (s *scope) wasVaultAccepted() bool {
-	return s.isEncrypted() || s.grant != nil && cloud.IsManagedGrant(s.grant.ID, vaultOf(s.storage).id(), s.account.PrincipalID)
+	policy := keyGrant{vault: vaultOf(s.storage), principal: s.account.PrincipalID, access: v1beta1.AccessPolicy}
+	if s.grant == nil || has(s.recordedGrants(), policy) {
+		return false
+	}
+	return s.isEncrypted() || cloud.IsManagedGrant(s.grant.ID, vaultOf(s.storage).id(), s.account.PrincipalID)
 }
 
 func (s *scope) readVault(ctx context.Context) (phases.Verdict, error) {
 	at := vaultOf(s.storage)
 	vault, err := s.vaults.Vault(ctx, accountName(s.storage), at.group, at.name)
-	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
+	if isGone(err) {
 		return s.stalledUntilPoll(v1beta1.ReasonVaultMissing, fmt.Sprintf(
 			"key vault %s does not exist in resource group %s of subscription %s; create it, recover it if it was deleted, or correct spec.key", at.name, at.group, at.subscription)), nil
 	}
@@ -133,7 +138,7 @@ func (s *scope) decideVault(vault *cloud.Vault) phases.Verdict {
 func (s *scope) checkKey(ctx context.Context) (phases.Verdict, error) {
 	at, spec := vaultOf(s.storage), s.storage.Spec.Key
 	key, err := s.vaults.Key(ctx, accountName(s.storage), at.group, at.name, spec.Name, pinnedVersion(s.storage))
-	if cloud.Is(err, cloud.NotFound, cloud.GroupMissing) {
+	if isGone(err) {
 		return s.decideMissingKey(ctx)
 	}
 	if err != nil {

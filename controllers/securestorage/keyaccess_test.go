@@ -159,6 +159,10 @@ func TestKeyAccessReadsWhatItNeeds(t *testing.T) {
 	noGroup := func(resource string) fakecloud.Fault {
 		return get(resource, http.StatusNotFound, "ResourceGroupNotFound")
 	}
+	// The credential may only not see the subscription of the key vault.
+	hidden := func(resource string) fakecloud.Fault {
+		return get(resource, http.StatusNotFound, "SubscriptionNotFound")
+	}
 	down := func(resource string) fakecloud.Fault {
 		return get(resource, http.StatusServiceUnavailable, "ServerTimeout")
 	}
@@ -174,13 +178,16 @@ func TestKeyAccessReadsWhatItNeeds(t *testing.T) {
 	}{
 		"all is there":                            {want: "done", reads: 2},
 		"by policy":                               {edit: byPolicy, want: "stalled: AccessTypeMismatch", reads: 1},
-		"an assumed identity":                     {change: func(s *scope) { s.account.PrincipalID = "" }, want: "missing: Granting", reads: 1},
+		"an assumed identity":                     {change: func(s *scope) { s.account.PrincipalID = "" }, want: "missing: Granting", reads: 2},
 		"an assumed identity, nothing accepted":   {change: func(s *scope) { s.account.PrincipalID, s.account.Encryption = "", cloud.Encryption{} }, want: "missing: Granting", reads: 2},
-		"no role":                                 {faults: []fakecloud.Fault{notThere(roles)}, want: "missing: Granting", reads: 2},
-		"no group of the role":                    {faults: []fakecloud.Fault{noGroup(roles)}, want: "missing: Granting", reads: 2},
+		"no role":                                 {faults: []fakecloud.Fault{notThere(roles)}, want: "missing: Granting", reads: 3},
+		"no group of the role":                    {faults: []fakecloud.Fault{noGroup(roles)}, want: "missing: Granting", reads: 3},
 		"the role cannot be read":                 {faults: []fakecloud.Fault{down(roles)}, want: "wait: CloudUnavailable", reads: 1},
 		"no key vault":                            {edit: inVault("absent"), want: "stalled: VaultMissing", reads: 2},
 		"no group of the key vault":               {change: notAccepted, faults: []fakecloud.Fault{after(1, noGroup(vault))}, want: "stalled: VaultMissing", reads: 2},
+		"hidden when the role is read":            {faults: []fakecloud.Fault{hidden(roles)}, want: "stalled: ResourceGroupMissing", reads: 1},
+		"hidden when the key vault is read":       {change: notAccepted, faults: []fakecloud.Fault{after(1, hidden(vault))}, want: "stalled: ResourceGroupMissing", reads: 2},
+		"hidden when the key is read":             {faults: []fakecloud.Fault{hidden(key)}, want: "stalled: ResourceGroupMissing", reads: 2},
 		"the key vault cannot be read":            {change: notAccepted, faults: []fakecloud.Fault{after(1, down(vault))}, want: "wait: CloudUnavailable", reads: 2},
 		"no key":                                  {faults: []fakecloud.Fault{notThere(key)}, want: "stalled: KeyMissing", reads: 3},
 		"no group of the key":                     {faults: []fakecloud.Fault{noGroup(key)}, want: "stalled: KeyMissing", reads: 3},
@@ -215,6 +222,37 @@ func TestKeyAccessReadsWhatItNeeds(t *testing.T) {
 			}
 			f.Expect(observed(observeKeyAccess(t.Context(), s))).To(Equal(c.want))
 			f.Expect(f.calls - before).To(Equal(c.reads))
+		})
+	}
+}
+
+// A key vault that uses access policies ignores role assignments: the account would lose its key with its access policy.
+func TestKeepsTheAccessPolicyThatTheKeyVaultHeeds(t *testing.T) {
+	for name, change := range map[string]func(*fixture){
+		"without a role assignment": func(*fixture) {},
+		"with a role assignment": func(f *fixture) {
+			_, err := f.connected().vaults.CreateGrant(t.Context(), f.name(), vaultOf(f.storage).id(), f.storage.Status.PrincipalID)
+			f.Expect(err).NotTo(HaveOccurred())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// given an account that uses its key by an access policy
+			f := newVaultsFixture(t, byPolicy, inVault("policies"))
+			f.runUntilReady()
+			change(f)
+			before := f.grants()
+			// when the spec asks for a role assignment
+			f.edit(byRole)
+			// then nothing is granted or revoked, and the data stays readable
+			f.runUntilReason(v1beta1.ReasonAccessTypeMismatch)
+			f.reconcileTimes(3)
+			f.Expect(f.grants()).To(Equal(before))
+			f.Expect(f.recorded()).To(HaveEach("policies"))
+			f.clock.Step(time.Hour)
+			f.Expect(f.server.ReadData(f.name())).To(Succeed())
+			f.delete()
+			f.runUntilDeleted()
+			f.Expect(f.grants()).To(BeEmpty())
 		})
 	}
 }
@@ -422,6 +460,9 @@ func TestRevokesPolicy(t *testing.T) {
 		"the group is gone": {change: func(f *fixture) {
 			f.server.Inject(fakecloud.Fault{Method: http.MethodGet, Resource: "/vaults/", Status: http.StatusNotFound, Code: "ResourceGroupNotFound"})
 		}},
+		"the subscription is not found": {change: func(f *fixture) {
+			f.server.Inject(fakecloud.Fault{Method: http.MethodGet, Resource: "/vaults/", Status: http.StatusNotFound, Code: "SubscriptionNotFound"})
+		}, want: "SubscriptionNotFound"},
 		"Secret is not there": {change: func(f *fixture) { delete(f.secrets, "billing/own") }, want: "Secret own (spec.provider.credentialsSecretRef) does not exist; create it"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,8 +27,8 @@ func (u userOf) Get(ctx context.Context, key client.ObjectKey, into client.Objec
 	return u.Reader.Get(ctx, key, into, options...)
 }
 
-// plan plans with what a reader may read, and returns the plan of the keys.
-func (f *fixture) plan(reader client.Reader) phases.PlannedPhase {
+// plans plans with what a reader may read.
+func (f *fixture) plans(reader client.Reader) []phases.PlannedPhase {
 	f.t.Helper()
 	access := &cloudAccess{cloud: f.process.access.cloud, credentials: f.process.access.credentials, ambient: f.ambient, secrets: reader, plans: true}
 	engine, err := phases.New(definition(f.clock, access), phases.Dependencies{
@@ -37,12 +38,51 @@ func (f *fixture) plan(reader client.Reader) phases.PlannedPhase {
 	f.Expect(engine.Index(f.children)).To(Succeed())
 	plan, err := engine.Plan(f.t.Context(), f.storage.DeepCopy())
 	f.Expect(err).NotTo(HaveOccurred())
-	for _, phase := range plan.Phases {
-		if phase.Name == "AccountKeys" {
-			return phase
+	return plan.Phases
+}
+
+// plan returns the plan of the keys.
+func (f *fixture) plan(reader client.Reader) phases.PlannedPhase {
+	f.t.Helper()
+	return f.planOf("AccountKeys", reader)
+}
+
+func (f *fixture) planOf(phase string, reader client.Reader) phases.PlannedPhase {
+	f.t.Helper()
+	for _, planned := range f.plans(reader) {
+		if planned.Name == phase {
+			return planned
 		}
 	}
 	return phases.PlannedPhase{}
+}
+
+// A grant that the account no longer needs is revoked, which is a write like others.
+func TestPlanNamesTheRevocationOfFormerGrants(t *testing.T) {
+	const revoke = "revoke the unused grant on key vault fixpoint-demo"
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   types.GomegaMatcher
+	}{
+		"nothing changes":     {func(*fixture) {}, BeEmpty()},
+		"another key vault":   {func(f *fixture) { f.edit(inVault("second")) }, ConsistOf(And(HavePrefix("encrypt storage account "), HaveSuffix(", and then "+revoke)))},
+		"another access type": {func(f *fixture) { f.edit(both(byPolicy, inVault("policies"))) }, ConsistOf(HaveSuffix(", and then " + revoke))},
+		"another encryption":  {func(f *fixture) { f.Expect(f.server.UsePlatformKeys(f.name())).To(Succeed()) }, ConsistOf(Not(ContainSubstring("revoke")))},
+		"another identity":    {func(f *fixture) { f.Expect(f.server.DropIdentity(f.name())).To(Succeed()) }, ConsistOf(revoke)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newVaultsFixture(t)
+			f.runUntilReady()
+			c.change(f)
+			planned := f.planOf("Encryption", f)
+			f.Expect(planned.Err).NotTo(HaveOccurred())
+			var steps []string
+			for _, change := range planned.Changes {
+				steps = append(steps, change.Object)
+			}
+			f.Expect(steps).To(c.want)
+		})
+	}
 }
 
 // A plan lists no keys in Azure: whoever may plan may not have the permission, and must not see them.

@@ -123,9 +123,10 @@ func (s *scope) hasManagedGrant() bool {
 	return cloud.IsManagedGrant(s.grant.ID, vaultOf(s.storage).id(), s.account.PrincipalID)
 }
 
-// formerGrants returns the recorded grants that the spec no longer asks for.
+// formerGrants returns the recorded grants that the spec no longer asks for. An assumed identity, which has no principal ID, needs
+// a new grant.
 func (s *scope) formerGrants() []keyGrant {
-	if !s.isManaged() || s.account.PrincipalID == "" {
+	if !s.isManaged() || s.account.PrincipalID == "" && !s.assumed {
 		return nil
 	}
 	return slices.DeleteFunc(s.grantsToRecord(), s.desiredGrant(s.account.PrincipalID).is)

@@ -51,7 +51,7 @@ func (s *scope) decideMissingAccount() phases.Observation {
 		return create.Drifted(ssa.Drift{Path: "storageAccounts/" + name, Desired: "exists", Actual: "deleted"})
 	}
 	return s.stalledUntilPoll(v1beta1.ReasonAccountLost, fmt.Sprintf(
-		"storage account %s was deleted outside of this SecureStorage, possibly with its data; restore it in Azure, or set spec.accountLossPolicy to Recreate to create an empty account", name))
+		"storage account %s is no longer in resource group %s: it was deleted outside of this SecureStorage, possibly with its data, or moved; restore it in Azure or move it back, or, if it was deleted, set spec.accountLossPolicy to Recreate to create an empty account", name, s.group()))
 }
 
 func (s *scope) decideAccount() phases.Observation {

@@ -28,7 +28,7 @@ func TestDecideMissingAccount(t *testing.T) {
 		drifts    []ssa.Drift
 	}{
 		"never created":       {want: "missing: Creating", message: "create storage account coveted"},
-		"lost":                {accountID: "a", want: "stalled: AccountLost", message: "storage account coveted was deleted outside of this SecureStorage, possibly with its data; restore it in Azure, or set spec.accountLossPolicy to Recreate to create an empty account"},
+		"lost":                {accountID: "a", want: "stalled: AccountLost", message: "storage account coveted is no longer in resource group g: it was deleted outside of this SecureStorage, possibly with its data, or moved; restore it in Azure or move it back, or, if it was deleted, set spec.accountLossPolicy to Recreate to create an empty account"},
 		"lost, is replaced":   {edit: recreate, accountID: "a", want: "missing: Creating", message: "create storage account coveted", drifts: []ssa.Drift{{Path: "storageAccounts/coveted", Desired: "exists", Actual: "deleted"}}},
 		"not lost":            {edit: recreate, want: "missing: Creating", message: "create storage account coveted"},
 		"only observed":       {edit: observe, want: "wait: AccountMissing", message: "storage account coveted does not exist in resource group g of subscription s, and is not created, because spec.managementPolicy is Observe; create it in Azure, or set spec.managementPolicy to Manage"},
@@ -338,4 +338,18 @@ func TestPlansAssume(t *testing.T) {
 	g.Expect(s.granted).To(BeFalse())
 	g.Expect(outcome(keyAccess.Planned(s), nil)).To(Equal("done"))
 	g.Expect(s.granted).To(BeTrue())
+}
+
+// An account that was moved is not taken for one that was deleted, and no empty account takes its place.
+func TestMovedAccountIsNotReplaced(t *testing.T) {
+	f := readyFixture(t)
+	f.server.SeedGroup(f.demo.Subscription, "other", f.demo.Location)
+	f.Expect(f.server.MoveAccount(f.name(), "other")).To(Succeed())
+	f.clock.Step(time.Hour)
+	f.Expect(f.runUntilReason(v1beta1.ReasonAccountLost).Message).To(ContainSubstring("or moved; restore it in Azure or move it back"))
+	f.edit(recreate)
+	f.runUntilReason(v1beta1.ReasonNameTaken)
+	f.Expect(f.server.MoveAccount(f.name(), f.demo.Group)).To(Succeed())
+	f.runUntilReady()
+	f.Expect(f.created()).To(Equal(1))
 }

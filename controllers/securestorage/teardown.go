@@ -103,6 +103,11 @@ func isResourceGroupDeleted(err error) bool {
 	return ok && failure.Kind == cloud.GroupMissing && failure.Code == "ResourceGroupNotFound"
 }
 
+// isGone says whether a resource does not exist, or was deleted with its resource group.
+func isGone(err error) bool {
+	return cloud.Is(err, cloud.NotFound) || isResourceGroupDeleted(err)
+}
+
 // recordPrincipal waits until the status has the principal ID before the account is deleted: only the
 // account knows it, and the grants cannot be found without it.
 func (s *scope) recordPrincipal() phases.Verdict {
@@ -249,15 +254,35 @@ func (s *scope) retain(ctx context.Context) (phases.Verdict, error) {
 	if isWaiting := err != nil || verdict.IsWait(); isWaiting && s.sinceDeletion() < visibilityTimeout {
 		return verdict, err
 	}
-	note := "storage account " + accountName(s.storage) + ", its data and its grant remain in Azure, because spec.deletionPolicy is Retain"
 	if err == nil && !verdict.IsDone() {
 		err = errors.New(verdict.Message())
 	}
-	if err != nil {
-		note += "; its tag " + cloud.OwnerTag + " may remain too, because it could not be removed: " + err.Error()
+	if note := s.retainedNote(err); note != "" {
+		s.access.normalEvent(s.storage, v1beta1.ReasonRetained, note)
 	}
-	s.access.normalEvent(s.storage, v1beta1.ReasonRetained, note)
 	return phases.Done(""), nil
+}
+
+// retainedNote says what remains in Azure after the account was released, or could not be. It is empty if nothing does.
+func (s *scope) retainedNote(failure error) string {
+	const policy = ", because spec.deletionPolicy is Retain"
+	account := "storage account " + accountName(s.storage)
+	isGone := failure == nil && (s.account == nil || s.account.IsDeleting())
+	switch grants := s.grantsToRevoke(); {
+	case isGone && len(grants) == 0:
+		return ""
+	case isGone && s.account == nil:
+		return account + " does not exist in resource group " + s.group() + "; its grant on key vault " + vaultNames(grants) + " may remain" + policy
+	case isGone:
+		return account + " is being deleted in Azure; its grant on key vault " + vaultNames(grants) + " may remain" + policy
+	case failure == nil:
+		return account + ", its data and its grant remain in Azure" + policy
+	}
+	remain := "remain"
+	if s.account == nil && !s.hadAccount() {
+		remain = "may remain"
+	}
+	return account + ", its data and its grant " + remain + " in Azure" + policy + "; its tag " + cloud.OwnerTag + " may remain too, because it could not be removed: " + failure.Error()
 }
 
 // release removes the owner tag from the account, if it is that of this SecureStorage.

@@ -301,6 +301,7 @@ func TestRetainReleasesTheAccount(t *testing.T) {
 		return &fakecloud.Fault{Method: http.MethodPatch, Status: status, Code: code, Message: "No."}
 	}
 	const kept = "its data and its grant remain in Azure, because spec.deletionPolicy is Retain"
+	const onlyGrant = "; its grant on key vault fixpoint-demo may remain, because spec.deletionPolicy is Retain"
 	for name, c := range map[string]struct {
 		since time.Duration
 		tags  map[string]string
@@ -308,9 +309,9 @@ func TestRetainReleasesTheAccount(t *testing.T) {
 		// change is what happens before the deletion.
 		change func(*fixture)
 		want   string
-		// note is how the Event ends.
-		note    string
-		patches int
+		// note is how the Event ends. lost is what it says instead of an account that does not remain.
+		note, lost string
+		patches    int
 	}{
 		"at once":                       {want: "done", note: kept, patches: 1},
 		"the tag in another case":       {tags: map[string]string{"Fixpoint.Dev-Owner": "uid", "team": "billing"}, want: "done", note: kept, patches: 1},
@@ -319,17 +320,21 @@ func TestRetainReleasesTheAccount(t *testing.T) {
 		"Azure does not respond":        {since: 2*time.Minute - 1, fault: patch(http.StatusServiceUnavailable, "ServerTimeout"), want: "wait: CloudUnavailable", patches: 1},
 		"Azure does not respond at all": {since: 2 * time.Minute, fault: patch(http.StatusServiceUnavailable, "ServerTimeout"), want: "done", note: "its tag fixpoint.dev-owner may remain too, because it could not be removed: updating the storage account: Azure responded with HTTP status 503 (ServerTimeout); retrying", patches: 1},
 		"not permitted":                 {fault: patch(http.StatusForbidden, "AuthorizationFailed"), want: "done", note: "to the identity of the credential", patches: 1},
-		"the Secret cannot be read":     {change: func(f *fixture) { f.process.access.secrets = unreadable{} }, want: "error: reading the credentials in Secret own: the API server does not respond"},
+		"not permitted, and never seen": {fault: &fakecloud.Fault{Method: http.MethodGet, Status: http.StatusForbidden, Code: "AuthorizationFailed", Message: "No."}, change: func(f *fixture) { f.storage.Status.AccountID = "" }, want: "done",
+			lost: ", its data and its grant may remain in Azure, because spec.deletionPolicy is Retain; its tag fixpoint.dev-owner may remain too, because it could not be removed: " +
+				"reading the storage account: No. (AuthorizationFailed); assign the role Storage Account Contributor on resource group fixpoint-demo to the identity of the credential"},
+		"the Secret cannot be read": {change: func(f *fixture) { f.process.access.secrets = unreadable{} }, want: "error: reading the credentials in Secret own: the API server does not respond"},
 		"the Secret cannot be read for long": {since: time.Hour, change: func(f *fixture) { f.process.access.secrets = unreadable{} }, want: "done",
 			note: "it could not be removed: reading the credentials in Secret own: the API server does not respond"},
-		"the account is being deleted": {change: func(f *fixture) { f.deleteInCloud() }, want: "done", note: kept},
+		"the account is being deleted": {change: func(f *fixture) { f.deleteInCloud() }, want: "done", lost: " is being deleted in Azure" + onlyGrant},
 		"the group was deleted": {change: func(f *fixture) {
 			f.server.Inject(fakecloud.Fault{Method: http.MethodGet, Resource: "/storageaccounts/", Status: http.StatusNotFound, Code: "ResourceGroupNotFound"})
-		}, want: "done", note: kept},
-		"the account is gone, and its name is free": {change: func(f *fixture) {
-			f.Expect(f.server.DeleteAccount(f.name())).To(Succeed())
-			f.clock.Step(time.Minute)
-		}, want: "done", note: kept},
+		}, want: "done", lost: " does not exist in resource group fixpoint-demo" + onlyGrant},
+		"the account is gone, and its name is free": {change: func(f *fixture) { f.deleteAtOnce() }, want: "done", lost: " does not exist in resource group fixpoint-demo" + onlyGrant},
+		"the account is gone, without a grant": {change: func(f *fixture) {
+			f.deleteAtOnce()
+			f.storage.Status.PrincipalID, f.storage.Status.Grants = "", nil
+		}, want: "done"},
 		"the account was moved a moment ago": {change: func(f *fixture) {
 			f.server.SeedGroup(f.demo.Subscription, "other", f.demo.Location)
 			f.Expect(f.server.MoveAccount(f.name(), "other")).To(Succeed())
@@ -363,6 +368,10 @@ func TestRetainReleasesTheAccount(t *testing.T) {
 			f.Expect(outcome(undoStorageAccount(t.Context(), s))).To(Equal(c.want))
 
 			f.Expect(patches).To(Equal(c.patches))
+			if c.lost != "" {
+				f.Expect(f.events).To(HaveExactElements("Normal Retained: storage account " + f.name() + c.lost))
+				return
+			}
 			if c.note == "" {
 				f.Expect(f.events).To(BeEmpty())
 				return
@@ -397,6 +406,8 @@ func TestRevokesAllGrantsThatItCan(t *testing.T) {
 		"both fail differently": {faults: []fakecloud.Fault{remove(http.StatusForbidden, "AuthorizationFailed"), remove(http.StatusServiceUnavailable, "ServerTimeout")}, want: "stalled: PermissionMissing", remaining: "fixpoint-demo, second"},
 		"the key vault is gone": {faults: []fakecloud.Fault{remove(http.StatusNotFound, "ResourceNotFound")}, want: "wait: Terminating", remaining: "second"},
 		"its group is gone":     {faults: []fakecloud.Fault{remove(http.StatusNotFound, "ResourceGroupNotFound")}, want: "wait: Terminating", remaining: "second"},
+		// The credential may not see the subscription, in which the grant still exists.
+		"its subscription is not found": {faults: []fakecloud.Fault{remove(http.StatusNotFound, "SubscriptionNotFound")}, want: "stalled: ResourceGroupMissing", remaining: "fixpoint-demo"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newVaultsFixture(t)
@@ -421,6 +432,30 @@ func TestRevokesAllGrantsThatItCan(t *testing.T) {
 				f.Expect(outcome(verdict, err)).To(Equal("done"))
 				f.Expect(remaining).To(BeEmpty())
 			}
+		})
+	}
+}
+
+// The remedy is about the key vault of the grant, which may not be the one of the spec.
+func TestRevocationThatFailsNamesItsVault(t *testing.T) {
+	for name, c := range map[string]struct {
+		status     int
+		code, want string
+	}{
+		"denied":                        {http.StatusForbidden, "AuthorizationFailed", "on key vault fixpoint-demo to the identity of the credential"},
+		"its subscription is not found": {http.StatusNotFound, "SubscriptionNotFound", "create resource group fixpoint-demo in subscription 00000000-0000-4000-8000-00000000f1c5,"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newVaultsFixture(t)
+			f.runUntilReady()
+			f.edit(inVault("second"))
+			f.reconcileTimes(2)
+			s := f.connected()
+			s.storage.Spec.Provider.ResourceGroup, s.storage.Spec.Provider.SubscriptionID = "another", otherSubscription
+			f.server.Inject(fakecloud.Fault{Method: http.MethodDelete, Resource: "/vaults/fixpoint-demo", Status: c.status, Code: c.code})
+			_, verdict, err := s.revokeAll(t.Context(), s.grantsToRevoke())
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(verdict.Message()).To(ContainSubstring(c.want))
 		})
 	}
 }

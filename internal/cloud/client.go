@@ -265,12 +265,15 @@ func (c *Client) checkScope(r request) error {
 	if ContainedIn(c.scopes, r.resource) {
 		return nil
 	}
-	return &Error{Kind: OutOfScope, Target: r.target, doing: r.doing, Message: r.resource + " is outside of the scopes in which the credential may be used"}
+	return &Error{Kind: OutOfScope, Target: r.target, Resource: r.resource, doing: r.doing, Message: r.resource + " is outside of the scopes in which the credential may be used"}
 }
 
 func (c *Client) outcome(r request, err error) error {
 	err = classify(r.target, r.doing, err)
 	typed, failed := AsError(err)
+	if failed {
+		typed.Resource = r.resource
+	}
 	if !failed || typed.Kind != Throttled {
 		c.budget.answered()
 		return err

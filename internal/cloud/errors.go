@@ -35,7 +35,7 @@ const (
 	NameTaken Kind = "NameTaken"
 	// AlreadyGranted: the principal has the role already, by another role assignment.
 	AlreadyGranted Kind = "AlreadyGranted"
-	// Locked: a management lock, or a hold on the data of the account, forbids the request.
+	// Locked: a management lock, a deny assignment, or a hold on the data of the account, forbids the request.
 	Locked Kind = "Locked"
 	// Disallowed: an Azure policy forbids the request.
 	Disallowed Kind = "Disallowed"
@@ -67,6 +67,8 @@ const (
 type Error struct {
 	Kind   Kind
 	Target Target
+	// Resource is the ID of the resource that the call reads or changes. The one of a role is the scope of its assignment.
+	Resource string
 	// Code is the error code of Azure, such as StorageAccountAlreadyTaken.
 	Code string
 	// Message is the message of Azure without request IDs and times, so that it does not change between retries.
@@ -125,6 +127,7 @@ var kindOfCode = map[string]Kind{
 	"RoleAssignmentExists":                           AlreadyGranted,
 	"ScopeLocked":                                    Locked,
 	"AccountProtectedFromDeletion":                   Locked, // by a legal hold or an immutability policy
+	"DenyAssignmentAuthorizationFailed":              Locked, // no role helps
 	"RequestDisallowedByPolicy":                      Disallowed,
 	"AuthorizationFailed":                            Denied,
 	"LinkedAuthorizationFailed":                      Denied,
@@ -209,7 +212,7 @@ func (e *Error) fromResponse(response *azcore.ResponseError) {
 		e.Kind = Denied
 	case status == http.StatusConflict, status == http.StatusPreconditionFailed:
 		e.Kind = InProgress
-	case status >= http.StatusBadRequest && status < http.StatusInternalServerError:
+	case status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != http.StatusRequestTimeout:
 		e.Kind = Invalid
 	default:
 		e.Kind, e.Message = Unreachable, "Azure responded with HTTP status "+strconv.Itoa(status)

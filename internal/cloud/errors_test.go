@@ -70,7 +70,12 @@ func TestClassify(t *testing.T) {
 		"elsewhere": {answer(409, body("StorageAccountAlreadyExists", "x")), NameTaken, "x"},
 		"granted":   {answer(409, body("RoleAssignmentExists", "The role assignment already exists.")), AlreadyGranted, "The role assignment already exists."},
 		"locked":    {answer(409, body("ScopeLocked", "The scope 's' cannot perform delete operation because following scope(s) are locked: 's'.")), Locked, "The scope 's' cannot perform delete operation because following scope(s) are locked: 's'."},
-		"policy":    {answer(403, body("RequestDisallowedByPolicy", "Resource 'a' was disallowed by policy.")), Disallowed, "Resource 'a' was disallowed by policy."},
+		"deny assignment": {
+			answer(403, body("DenyAssignmentAuthorizationFailed", "The access is denied because of the deny assignment with name 'd'.")),
+			Locked, "The access is denied because of the deny assignment with name 'd'.",
+		},
+		"request timeout": {answer(408, "<html>Request Timeout</html>"), Unreachable, "Azure responded with HTTP status 408"},
+		"policy":          {answer(403, body("RequestDisallowedByPolicy", "Resource 'a' was disallowed by policy.")), Disallowed, "Resource 'a' was disallowed by policy."},
 		"denied": {
 			answer(403, body("AuthorizationFailed", "The client 'c' with object id 'o' does not have authorization to perform action 'Microsoft.Storage/storageAccounts/write' over scope 's'.")),
 			Denied, "The client 'c' with object id 'o' does not have authorization to perform action 'Microsoft.Storage/storageAccounts/write' over scope 's'.",
@@ -178,7 +183,7 @@ func TestClassifyKnowsErrorCodes(t *testing.T) {
 			"StorageAccountNameInRecoverableState", "ObjectIsDeletedButRecoverable", "InvalidResourceLocation",
 		},
 		AlreadyGranted: {"RoleAssignmentExists"},
-		Locked:         {"ScopeLocked", "AccountProtectedFromDeletion"},
+		Locked:         {"ScopeLocked", "AccountProtectedFromDeletion", "DenyAssignmentAuthorizationFailed"},
 		Disallowed:     {"RequestDisallowedByPolicy"},
 		Denied:         {"AuthorizationFailed", "LinkedAuthorizationFailed", "ForbiddenByRbac"},
 		BadCredentials: {"AuthenticationFailed", "InvalidAuthenticationToken", "InvalidAuthenticationTokenTenant", "ExpiredAuthenticationToken"},
