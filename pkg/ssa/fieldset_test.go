@@ -288,7 +288,6 @@ func TestInItemsFindsFieldsOfKeyedItemsOnly(t *testing.T) {
 	NewWithT(t).Expect(inItems(fields(t, `{"f:name":{}}`), makeFieldPath("name"))).To(BeEmpty())
 }
 
-// A list of lists is atomic, so no manager holds an item of one.
 func TestWithoutLeavesNoStructsThatItHasEmptied(t *testing.T) {
 	for name, test := range map[string]struct{ document, path, left string }{
 		"a struct":                    {`{"a":{"b":{"c":1}},"x":1}`, `{"f:a":{"f:b":{"f:c":{}}}}`, `{"x":1}`},
@@ -306,6 +305,7 @@ func TestWithoutLeavesNoStructsThatItHasEmptied(t *testing.T) {
 	}
 }
 
+// A list of lists is atomic, so no manager holds an item of one.
 func TestWithoutLeavesListsOfLists(t *testing.T) {
 	g := NewWithT(t)
 	const document = `{"l":[[1,2],[3]]}`
