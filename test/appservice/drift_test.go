@@ -83,6 +83,16 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 			},
 			want: []v1beta1.Drift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].env[name="MODE"].value`, Desired: redacted, Found: redacted}},
 		},
+		// The API server refuses an apply of the value as long as there is the source.
+		"env-source": {
+			manager: "kubectl-set",
+			change: func(w *fixture, manager, name string) {
+				harness.Update(w, manager, name, &appsv1.Deployment{}, func(d *appsv1.Deployment) {
+					d.Spec.Template.Spec.Containers[0].Env[0] = corev1.EnvVar{Name: "MODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}
+				})
+			},
+			want: []v1beta1.Drift{{Kind: "Deployment", Field: `.spec.template.spec.containers[name="app"].env[name="MODE"].value`, Desired: redacted}},
+		},
 		"two-fields": {
 			manager: "kubectl-edit",
 			change: func(w *fixture, manager, name string) {
@@ -142,6 +152,16 @@ func TestRevertsDriftAndReportsIt(t *testing.T) {
 				})
 			},
 			want: []v1beta1.Drift{{Kind: "PodDisruptionBudget", Field: ".spec.maxUnavailable", Desired: "1", Found: `"100%"`}},
+		},
+		"other-budget": {
+			edits:   []edit{budget(&v1beta1.DisruptionBudget{MaxUnavailable: ptr.To(intstr.FromInt32(1))})},
+			manager: "kubectl-edit",
+			change: func(w *fixture, manager, name string) {
+				harness.Update(w, manager, name, &policyv1.PodDisruptionBudget{}, func(b *policyv1.PodDisruptionBudget) {
+					b.Spec.MaxUnavailable, b.Spec.MinAvailable = nil, ptr.To(intstr.FromInt32(1))
+				})
+			},
+			want: []v1beta1.Drift{{Kind: "PodDisruptionBudget", Field: ".spec.maxUnavailable", Desired: "1"}},
 		},
 		"ingress-host": {
 			edits:   []edit{ingress(&v1beta1.Ingress{Host: "a.test", IngressClassName: ptr.To(ingressClass)})},
