@@ -101,7 +101,7 @@ func (s *scope) wasVaultAccepted() bool {
 	if s.grant == nil || has(s.recordedGrants(), policy) {
 		return false
 	}
-	return s.isEncrypted() || cloud.IsManagedGrant(s.grant.ID, vaultOf(s.storage).id(), s.account.PrincipalID)
+	return s.isEncrypted() || s.hasManagedGrant()
 }
 
 func (s *scope) readVault(ctx context.Context) (phases.Verdict, error) {

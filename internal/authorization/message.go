@@ -7,9 +7,6 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
-// maxID is the maximum length of an id in a refusal, as in the bridge.
-const maxID = 1 << 10
-
 // checkMessage reads the message of a request, checks the scopes of the tool that it calls, and replaces the body. The
 // returned function releases what the message holds.
 func (a *Authorizer) checkMessage(w http.ResponseWriter, r *http.Request, who *identity) (release func(), refused *refusal) {
@@ -37,7 +34,7 @@ func (a *Authorizer) checkCall(r *http.Request, message []byte, who *identity) *
 	}
 	if err := call.CheckHeaders(r.Header); err != nil {
 		id := call.ID
-		if len(id) > maxID {
+		if len(id) > bridge.MaxID {
 			id = nil
 		}
 		return &refusal{status: http.StatusBadRequest, description: err.Error(), mismatch: true, id: id}

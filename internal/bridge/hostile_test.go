@@ -212,7 +212,7 @@ func TestClientsThatNeverReadLoseTheirConnection(t *testing.T) {
 		"requests to send a body":      {session + "Expect: 100-continue\r\n", ping},
 		"accepted notifications":       {session, noted},
 		"refusals":                     {"", ping},
-		"refusals larger than buffers": {"", `{"jsonrpc":"2.0","id":"` + strings.Repeat("<", maxID-2) + `","method":"ping"}`},
+		"refusals larger than buffers": {"", `{"jsonrpc":"2.0","id":"` + strings.Repeat("<", MaxID-2) + `","method":"ping"}`},
 		"refusals of Protect":          {headerRefused + ": x\r\n", ping},
 	} {
 		t.Run(name, func(t *testing.T) {

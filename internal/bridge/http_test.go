@@ -47,7 +47,7 @@ func TestRefusals(t *testing.T) {
 		"method differs in session": {"POST", ping, []string{headerSession, id, headerMethod, "tools/list"}, 400, codeHeaderMismatch, "Mcp-Method"},
 		"body of a stream":          {"GET", "{}", []string{headerSession, id}, 400, codeInvalidRequest, "only POST has a body"},
 		"body of an end":            {"DELETE", "{}", []string{headerSession, id}, 400, codeInvalidRequest, "only POST has a body"},
-		"long id":                   {"POST", `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxID) + `","method":"ping"}`, []string{headerSession, id}, 400, codeInvalidRequest, "use shorter ones"},
+		"long id":                   {"POST", `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", MaxID) + `","method":"ping"}`, []string{headerSession, id}, 400, codeInvalidRequest, "use shorter ones"},
 		"version header missing":    {"POST", statelessCall, nil, 400, codeHeaderMismatch, "Mcp-Protocol-Version is missing"},
 		"version header differs":    {"POST", statelessCall, []string{headerVersion, "2026-07-29", headerMethod, "tools/call", headerName, "echo"}, 400, codeHeaderMismatch, "2026-07-29"},
 	}
@@ -444,7 +444,7 @@ func TestResponsesMayBeginAfterTheTimeoutOfTheServer(t *testing.T) {
 
 			w.Expect(w.post(ping, headerSession, id).Body).To(ContainSubstring(`"id":7`))
 			w.Expect(w.post(`{"jsonrpc":"2.0","method":"notifications/x"}`, headerSession, id).Status).To(Equal(http.StatusAccepted))
-			w.Expect(w.post(strings.Replace(ping, "7", `"`+strings.Repeat("<", maxID-2)+`"`, 1)).Status).To(Equal(http.StatusBadRequest))
+			w.Expect(w.post(strings.Replace(ping, "7", `"`+strings.Repeat("<", MaxID-2)+`"`, 1)).Status).To(Equal(http.StatusBadRequest))
 			stream := w.open(http.MethodGet, "", headerSession, id)
 			defer stream.Body.Close()
 			lines := bufio.NewReader(stream.Body)

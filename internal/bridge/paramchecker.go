@@ -78,7 +78,7 @@ func (c *ParamChecker) Check(r *http.Request, message []byte, exchange Exchange)
 		return nil
 	}
 	id := e.requestID()
-	if len(id) > maxID {
+	if len(id) > MaxID {
 		id = nil // The response must not grow with the message.
 	}
 	return &Refusal{failed, id}

@@ -119,9 +119,9 @@ func (in *incoming) parse(body []byte) *failure {
 	switch {
 	case in.ambiguous != nil:
 		return badRequest(codeInvalidRequest, in.ambiguous.Error())
-	case len(in.ID) > maxID || len(in.Params.Meta.ProgressToken) > maxID:
+	case len(in.ID) > MaxID || len(in.Params.Meta.ProgressToken) > MaxID:
 		// They are kept until the response, beside the limit of large messages.
-		return badRequest(codeInvalidRequest, fmt.Sprintf("id and progressToken must not be longer than %d bytes: use shorter ones", maxID))
+		return badRequest(codeInvalidRequest, fmt.Sprintf("id and progressToken must not be longer than %d bytes: use shorter ones", MaxID))
 	}
 	return nil
 }
@@ -140,8 +140,8 @@ func (in *incoming) continueTrace(parent, state string, limit int) *failure {
 	return in.parse(message)
 }
 
-// maxID is the maximum length of an id or a progress token.
-const maxID = 1 << 10
+// MaxID is the maximum length of an id or a progress token.
+const MaxID = 1 << 10
 
 // limitBody makes a request fail whose body is never read, for example because it is refused: net/http reads
 // the rest of a body before the response.

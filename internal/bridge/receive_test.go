@@ -49,9 +49,9 @@ func TestIDsAndTokensAreBounded(t *testing.T) {
 		code    int // 0 if it is accepted
 		problem string
 	}{
-		"as long as may be":     {message(maxID, maxID), 0, ""},
-		"a longer id":           {message(maxID+1, 2), codeInvalidRequest, "id and progressToken must not be longer than 1024 bytes"},
-		"a longer token":        {message(2, maxID+1), codeInvalidRequest, "must not be longer"},
+		"as long as may be":     {message(MaxID, MaxID), 0, ""},
+		"a longer id":           {message(MaxID+1, 2), codeInvalidRequest, "id and progressToken must not be longer than 1024 bytes"},
+		"a longer token":        {message(2, MaxID+1), codeInvalidRequest, "must not be longer"},
 		"not JSON":              {[]byte("hello"), codeParse, "the body is not one JSON-RPC message"},
 		"not JSON, of two line": {[]byte("hello\nworld"), codeParse, "the body is not one JSON-RPC message"},
 		"a batch":               {[]byte(`[{"id":1,"method":"m"}]`), codeParse, "batches are not supported"},

@@ -356,13 +356,13 @@ func TestLargeMessagesOfTheServerInASession(t *testing.T) {
 
 // The longest ids need the most bytes if the server escapes each of their characters.
 func TestLargeResponsesFailRequestsWithLongIDs(t *testing.T) {
-	const characters = maxID - len(`""`)
+	const characters = MaxID - len(`""`)
 	id := `"` + strings.Repeat("<", characters) + `"`
 	for name, written := range map[string]string{"as the client": id, "escaped": `"` + strings.Repeat(`\u003c`, characters) + `"`} {
 		t.Run(name, func(t *testing.T) {
-			q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = maxID })
+			q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = MaxID })
 			out := q.begin(id, "")
-			_, over, err := newLineReader(strings.NewReader(`{"jsonrpc":"2.0","id":`+written+`,"result":{}}`+"\n"), maxID).next()
+			_, over, err := newLineReader(strings.NewReader(`{"jsonrpc":"2.0","id":`+written+`,"result":{}}`+"\n"), MaxID).next()
 			q.Expect(err).NotTo(HaveOccurred())
 
 			q.session.tooLarge(over)

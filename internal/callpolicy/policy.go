@@ -16,8 +16,6 @@ import (
 const (
 	methodCall = "tools/call"
 	methodList = "tools/list"
-	// maxID is the maximum length of an id, as in the bridge.
-	maxID = 1 << 10
 )
 
 // Policy applies limits, and selects tools. Create it with [New].
@@ -143,9 +141,9 @@ func (p *Policy) serveMessage(w http.ResponseWriter, r *http.Request, next http.
 	switch {
 	case err != nil:
 		p.refuse(w, r, nil, &peers.Refusal{Status: http.StatusBadRequest, Code: codeInvalidRequest, Message: err.Error()})
-	case len(call.ID) > maxID:
+	case len(call.ID) > bridge.MaxID:
 		p.refuse(w, r, nil, &peers.Refusal{Status: http.StatusBadRequest, Code: codeInvalidRequest,
-			Message: fmt.Sprintf("id must not be longer than %d bytes: use a shorter one", maxID)})
+			Message: fmt.Sprintf("id must not be longer than %d bytes: use a shorter one", bridge.MaxID)})
 	case mismatch != nil:
 		p.refuse(w, r, call.ID, &peers.Refusal{Status: http.StatusBadRequest, Code: codeHeaderMismatch, Message: mismatch.Error()})
 	case call.Method == methodCall:

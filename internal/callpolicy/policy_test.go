@@ -15,6 +15,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/fixpoint-dev/fixpoint/internal/bridge"
 	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
 	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
@@ -306,7 +307,7 @@ func TestMessagesThatAreNotClearAreRefused(t *testing.T) {
 		"no JSON":          {"{", nil, 400, "not one JSON-RPC message"},
 		"a name of bytes":  {"{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"get\xff\"}}", nil, 400, "valid Unicode"},
 		"no name":          {`{"id":1,"method":"tools/call","params":{}}`, nil, 400, "name of a tool"},
-		"a long id":        {strings.Replace(call("get"), "7", strings.Repeat("7", maxID+1), 1), nil, 400, "longer than 1024 bytes"},
+		"a long id":        {strings.Replace(call("get"), "7", strings.Repeat("7", bridge.MaxID+1), 1), nil, 400, "longer than 1024 bytes"},
 		"a name by escape": {`{"id":1,"method":"tools\/call","params":{"name":"d\u0065lete"}}`, nil, 200, "Unknown tool: delete"},
 	} {
 		t.Run(name, func(t *testing.T) {
