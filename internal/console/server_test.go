@@ -255,17 +255,24 @@ func TestEndsAlthoughAConnectionHasNoRequest(t *testing.T) {
 	})
 }
 
+// syncedFeed is one of jane's for AppServices, of which there are none, without an API server.
+func (f *fixture) syncedFeed() *feed {
+	f.t.Helper()
+	u, err := f.userOf("token-of-jane")
+	f.Expect(err).NotTo(HaveOccurred())
+	u.confirmed = time.Now()
+	watched := &feed{scope: scope{kind: "AppService"}, hub: u.hub, rows: map[string]entry{}, isSynced: true, isDone: true, done: make(chan struct{})}
+	close(watched.done)
+	u.hub.feeds[watched.scope] = watched
+	return watched
+}
+
 // The time of the bubble passes only while everything waits: an event is not sent with the next keep-alive, nor is it
 // kept by the compression.
 func TestEventsAreSentAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, listener, end := servePipes(t)
-		u, err := f.userOf("token-of-jane")
-		f.Expect(err).NotTo(HaveOccurred())
-		u.confirmed = time.Now()
-		watched := &feed{scope: scope{kind: "AppService"}, hub: u.hub, rows: map[string]entry{}, isSynced: true, isDone: true, done: make(chan struct{})}
-		close(watched.done)
-		u.hub.feeds[watched.scope] = watched
+		watched := f.syncedFeed()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/watch?view=summary&kinds=appservices", nil)
 		f.Expect(err).NotTo(HaveOccurred())
 		request.Header.Set(asJane, "Bearer token-of-jane")
@@ -493,12 +500,7 @@ func TestSigningOutEndsStreamsOfTheSession(t *testing.T) {
 func TestStreamEndsWithItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, listener, end := servePipes(t)
-		u, err := f.userOf("token-of-jane")
-		f.Expect(err).NotTo(HaveOccurred())
-		u.confirmed = time.Now()
-		watched := &feed{scope: scope{kind: "AppService"}, hub: u.hub, rows: map[string]entry{}, isSynced: true, isDone: true, done: make(chan struct{})}
-		close(watched.done)
-		u.hub.feeds[watched.scope] = watched
+		f.syncedFeed()
 		began := time.Now()
 		id := f.startSession(httptest.NewRecorder(), "token-of-jane")
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/watch?view=summary&kinds=appservices", nil)
