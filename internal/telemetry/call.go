@@ -49,8 +49,9 @@ type call struct {
 	// inBatch is the number of messages of a batch.
 	inBatch int
 	// span is nil before the request is forwarded by the proxy.
-	span  trace.Span
-	ended bool
+	span trace.Span
+
+	completed sync.Once
 }
 
 // message is what a record has of a message.

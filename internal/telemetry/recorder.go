@@ -138,12 +138,6 @@ func (t *Recorder) span(c *call) trace.Span {
 
 // finish records a call whose handler has returned.
 func (t *Recorder) finish(c *call, aborted bool) {
-	t.mu.Lock()
-	delete(t.active, c)
-	if t.closed && len(t.active) == 0 {
-		t.closeIdle()
-	}
-	t.mu.Unlock()
 	w := c.response
 	e := ending{
 		refusal: c.record.Facts().Refusal, aborted: aborted, left: c.request.Context().Err() != nil,
@@ -153,17 +147,20 @@ func (t *Recorder) finish(c *call, aborted bool) {
 		e.status = http.StatusOK // as net/http sends it
 	}
 	t.complete(c, e.result())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.active, c) // after the record, because Close waits only for active calls
+	if t.closed && len(t.active) == 0 {
+		t.closeIdle()
+	}
 }
 
-// complete writes the record of a call, once.
+// complete writes the record of a call once. It returns when that is done, whoever writes it.
 func (t *Recorder) complete(c *call, r result) {
-	c.mu.Lock()
-	ended := c.ended
-	c.ended = true
-	c.mu.Unlock()
-	if ended {
-		return
-	}
+	c.completed.Do(func() { t.write(c, r) })
+}
+
+func (t *Recorder) write(c *call, r result) {
 	end := time.Now()
 	traceID := ""
 	if t.otlp != nil {

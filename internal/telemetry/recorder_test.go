@@ -422,6 +422,38 @@ func TestInterruptedCallsHaveLines(t *testing.T) {
 	g.Expect(lines.requests(g)).To(HaveLen(1), "it is recorded once")
 }
 
+// hooked is a writer whose hook is called when its header is read.
+type hooked struct {
+	http.ResponseWriter
+	hook func()
+}
+
+func (h hooked) Header() http.Header {
+	h.hook()
+	return h.ResponseWriter.Header()
+}
+
+func TestCloseWaitsForRecordsThatAreBeingWritten(t *testing.T) {
+	g := NewWithT(t)
+	lines := &output{}
+	recorder, err := New(Options{Lines: lines, Server: "tools", maxWait: testTimeout})
+	g.Expect(err).NotTo(HaveOccurred())
+	closed := make(chan struct{})
+	writer := hooked{httptest.NewRecorder(), sync.OnceFunc(func() { // The record has the session in the header of the response.
+		go func() {
+			defer close(closed)
+			_ = recorder.Close(context.Background())
+		}()
+		g.Consistently(closed, 3*settleTime).ShouldNot(BeClosed())
+	})}
+	handler := recorder.Protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+
+	handler.ServeHTTP(writer, httptest.NewRequest(http.MethodPost, "/mcp", nil))
+
+	g.Eventually(closed, testTimeout).Should(BeClosed())
+	g.Expect(lines.requests(g)).To(HaveExactElements(HaveField("Outcome", outcomeOK)))
+}
+
 func TestStreamsCountUntilTheirEnd(t *testing.T) {
 	g := NewWithT(t)
 	next := make(chan struct{})
