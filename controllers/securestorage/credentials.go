@@ -143,7 +143,10 @@ func (a *cloudAccess) warningEvent(storage *v1beta1.SecureStorage, reason, note 
 }
 
 func (a *cloudAccess) event(storage *v1beta1.SecureStorage, kind, reason, note string) {
+	// The API server refuses notes of more than 1024 bytes.
+	const maxNote = 1024
 	if a.recorder != nil {
+		note = strings.ToValidUTF8(note[:min(len(note), maxNote)], "")
 		a.recorder.Eventf(storage, nil, kind, reason, "Delete", "%s", note)
 	}
 }

@@ -516,7 +516,9 @@ func (f *fixture) Delete(ctx context.Context, live client.Object, owner metav1.O
 
 // Eventf implements events.EventRecorder.
 func (f *fixture) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
-	f.events = append(f.events, kind+" "+reason+": "+fmt.Sprintf(note, args...))
+	text := fmt.Sprintf(note, args...)
+	f.Expect(len(text)).To(BeNumerically("<=", 1024), "the API server refuses longer notes")
+	f.events = append(f.events, kind+" "+reason+": "+text)
 }
 
 // eventsWith counts the Events that contain all of the texts.

@@ -40,24 +40,30 @@ type unrevokedGrant struct {
 	why error
 }
 
-// abandonUnrevoked removes grants that cannot be revoked from the record and emits an Event for each:
-// the record has no space for the grant that is needed now.
+// abandonUnrevoked removes grants that cannot be revoked from the record, which has no space for the grant that is needed
+// now. They have one Event, because of several that differ only in their notes the recorder emits the first.
 func (s *scope) abandonUnrevoked() {
-	for _, u := range s.unrevoked {
-		s.access.warningEvent(s.storage, v1beta1.ReasonAbandoned, "the former grant on key vault "+u.vault.name+" cannot be revoked and may still exist: "+u.why.Error()+"; delete it manually")
-		s.revoked = append(s.revoked, u.keyGrant)
+	if len(s.unrevoked) == 0 {
+		return
 	}
-	s.unrevoked = nil
+	grants, why := s.unrevokedGrants()
+	s.access.warningEvent(s.storage, v1beta1.ReasonAbandoned, "the former grant on key vault "+vaultNames(grants)+" may still exist; delete it manually, because it cannot be revoked: "+why)
+	s.revoked, s.unrevoked = append(s.revoked, grants...), nil
 }
 
 // unrevokedMessage reports the grants that could not be revoked.
 func (s *scope) unrevokedMessage() string {
-	grants := make([]keyGrant, 0, len(s.unrevoked))
+	grants, why := s.unrevokedGrants()
+	return "the unused grant on key vault " + vaultNames(grants) + " cannot be revoked: " + why +
+		"; check the credential and its permissions on this key vault, or delete the grant manually; retrying"
+}
+
+// unrevokedGrants are the grants that could not be revoked, and why the first could not.
+func (s *scope) unrevokedGrants() (grants []keyGrant, why string) {
 	for _, u := range s.unrevoked {
 		grants = append(grants, u.keyGrant)
 	}
-	return "the unused grant on key vault " + vaultNames(grants) + " cannot be revoked: " + s.unrevoked[0].why.Error() +
-		"; check the credential and its permissions on this key vault, or delete the grant manually; retrying"
+	return grants, s.unrevoked[0].why.Error()
 }
 
 // isTransient says whether a retry can resolve the error.
