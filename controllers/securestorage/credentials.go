@@ -15,6 +15,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 // cloudAccess holds the clients and credentials with which the phases reach the cloud.
@@ -146,7 +147,6 @@ func (a *cloudAccess) event(storage *v1beta1.SecureStorage, kind, reason, note s
 	// The API server refuses notes of more than 1024 bytes.
 	const maxNote = 1024
 	if a.recorder != nil {
-		note = strings.ToValidUTF8(note[:min(len(note), maxNote)], "")
-		a.recorder.Eventf(storage, nil, kind, reason, "Delete", "%s", note)
+		a.recorder.Eventf(storage, nil, kind, reason, "Delete", "%s", workload.Cut(note, maxNote))
 	}
 }
