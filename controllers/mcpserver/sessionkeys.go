@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -64,6 +65,8 @@ func sessionKeysName(server *v1beta1.MCPServer) string { return server.Name + "-
 type keysOfSessions struct {
 	data  map[string][]byte
 	again time.Duration
+	// secret is the Secret that the keys were read from; none if it did not exist.
+	secret types.UID
 }
 
 // rotateSessionKeys returns the keys that should exist, given those that do, and the time after which to decide again. It
@@ -97,7 +100,7 @@ func rotateSessionKeys(data map[string][]byte, now time.Time, fresh func() []byt
 			again = min(again, left)
 		}
 	}
-	return keysOfSessions{next, again}
+	return keysOfSessions{data: next, again: again}
 }
 
 // newSessionKey returns a random key.
@@ -144,14 +147,36 @@ func (k sessionKeysPhase) Declare(scheme *runtime.Scheme) (phases.Declaration[*s
 	d, err := k.Child.Declare(scheme)
 	next := d.Next
 	d.Next = func(ctx context.Context, r phases.Reconcile[*scope]) (phases.Next, error) {
-		if verdict, err := r.Scope.readSessionKeys(ctx, r.Cluster); err != nil || verdict != nil {
-			return verdict, err
-		}
-		return next(ctx, r)
+		return r.Scope.nextWithKeys(ctx, r, next)
 	}
 	d.Next, d.Undo = confidentially(d.Next), confidentially(d.Undo)
 	d.Observe, d.Last = confidentially(d.Observe), confidentially(d.Last)
 	return d, err
+}
+
+// nextWithKeys reads the keys before it asks what is next. If the answer is about another Secret than the one with the keys,
+// that one was deleted meanwhile, maybe because of a leak of its keys: they must not be in its successor.
+func (s *scope) nextWithKeys(ctx context.Context, r phases.Reconcile[*scope], next phases.Question[*scope]) (phases.Next, error) {
+	readers := []client.Reader{r.Cluster.Cached, r.Cluster.Uncached}
+	for len(readers) > 0 {
+		if verdict, err := s.readSessionKeys(ctx, readers...); err != nil || verdict != nil {
+			return verdict, err
+		}
+		answer, err := next(ctx, r)
+		apply, isApply := answer.(phases.Apply)
+		if !isApply || s.sessionKeys.secret == uidOf(apply.Decision.Request.Live) {
+			return answer, err
+		}
+		s.sessionKeys, readers = keysOfSessions{}, readers[1:]
+	}
+	return phases.Wait(v1beta1.ReasonRecreating, "Secret "+sessionKeysName(s.server)+" changed while it was read; reading it again", time.Second), nil
+}
+
+func uidOf(live client.Object) types.UID {
+	if live == nil {
+		return ""
+	}
+	return live.GetUID()
 }
 
 // confidentially asks a question of a phase whose child has keys: no drift contains a value, even if the user wants to see
@@ -173,22 +198,23 @@ func confidentially(question phases.Question[*scope]) phases.Question[*scope] {
 // readSessionKeys reads the keys once per reconcile, and decides what they should be. If the keys in the cache have to change,
 // it decides by those of the API server: another manager may have changed them, and a key must not be lost. The verdict is
 // nil if the phase continues.
-func (s *scope) readSessionKeys(ctx context.Context, cluster *phases.Cluster) (phases.Verdict, error) {
+func (s *scope) readSessionKeys(ctx context.Context, readers ...client.Reader) (phases.Verdict, error) {
 	if !forwardsSessions(s.server) || s.sessionKeys.data != nil {
 		return nil, nil
 	}
-	for _, reader := range []client.Reader{cluster.Cached, cluster.Uncached} {
-		existing, err := s.existingSessionKeys(ctx, reader)
+	for _, reader := range readers {
+		existing, secret, err := s.existingSessionKeys(ctx, reader)
 		switch {
 		case s.references.Ignores(err):
 			return phases.Done("not readable for you; assumed to be unchanged"), nil
 		case err != nil:
 			return nil, err
 		case s.plans: // a plan creates no keys
-			s.sessionKeys = keysOfSessions{data: existing}
+			s.sessionKeys = keysOfSessions{data: existing, secret: secret}
 			return nil, nil
 		}
 		s.sessionKeys = rotateSessionKeys(existing, s.clock.Now(), newSessionKey)
+		s.sessionKeys.secret = secret
 		if maps.EqualFunc(s.sessionKeys.data, existing, bytes.Equal) {
 			break
 		}
@@ -196,17 +222,17 @@ func (s *scope) readSessionKeys(ctx context.Context, cluster *phases.Cluster) (p
 	return nil, nil
 }
 
-// existingSessionKeys are the data of the Secret, unless it is not that of the MCPServer.
-func (s *scope) existingSessionKeys(ctx context.Context, reader client.Reader) (map[string][]byte, error) {
+// existingSessionKeys are the data and the UID of the Secret, unless it is not that of the MCPServer.
+func (s *scope) existingSessionKeys(ctx context.Context, reader client.Reader) (map[string][]byte, types.UID, error) {
 	var live corev1.Secret
 	key := client.ObjectKey{Namespace: s.server.Namespace, Name: sessionKeysName(s.server)}
 	if err := reader.Get(ctx, key, &live); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
+		return nil, "", fmt.Errorf("reading Secret %s: %w", key, err)
 	}
 	if !metav1.IsControlledBy(&live, s.server) && !areAdoptable(s.server, &live) {
-		return nil, nil
+		return nil, "", nil
 	}
-	return live.Data, nil
+	return live.Data, live.UID, nil
 }
 
 // permissionHint is an applier that adds to the error of a missing permission on Secrets how to grant it.

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -246,7 +248,7 @@ func TestReadSessionKeys(t *testing.T) {
 			if c.plans {
 				s.references.Unreadable = func(error) {}
 			}
-			verdict, err := s.readSessionKeys(t.Context(), cluster)
+			verdict, err := s.readSessionKeys(t.Context(), cluster.Cached, cluster.Uncached)
 			if c.fails != "" {
 				g.Expect(err).To(MatchError(ContainSubstring(c.fails)))
 				return
@@ -261,7 +263,7 @@ func TestReadSessionKeys(t *testing.T) {
 				g.Expect(s.sessionKeys.data).To(HaveLen(1))
 				g.Expect(s.sessionKeys.data).To(HaveKeyWithValue(now.Format(sessionKeyName), HaveLen(sessionKeyBytes)))
 				before := fmt.Sprint(s.sessionKeys.data)
-				_, err := s.readSessionKeys(t.Context(), cluster)
+				_, err := s.readSessionKeys(t.Context(), cluster.Cached, cluster.Uncached)
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(fmt.Sprint(s.sessionKeys.data)).To(Equal(before), "once per reconcile")
 				return
@@ -583,6 +585,68 @@ func TestSecretIsNotAppliedBeforeItsKeysAreRead(t *testing.T) {
 			}
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(next).To(Equal(phases.Done("not readable for you; assumed to be unchanged")))
+		})
+	}
+}
+
+// Who has read the keys could open all sessions if a deleted Secret were created again with them.
+func TestKeysOfADeletedSecretDoNotComeBack(t *testing.T) {
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	name := now.Add(-time.Hour).Format(sessionKeyName)
+	secret := func(uid types.UID, key string) *corev1.Secret {
+		return &corev1.Secret{Data: map[string][]byte{name: bytes.Repeat([]byte(key), sessionKeyBytes)}, ObjectMeta: metav1.ObjectMeta{
+			Name: "tools-session-keys", Namespace: "acme", UID: uid, OwnerReferences: []metav1.OwnerReference{{UID: "uid-1", Name: "tools", Controller: ptr.To(true)}}}}
+	}
+	first, second := secret("first", "a"), secret("second", "b")
+	for name, c := range map[string]struct {
+		// read is what the cache has when the keys are read, and live what it has when the Secret is.
+		read, live, exists *corev1.Secret
+		want               map[string][]byte // nil: new ones
+		asked              int
+		waits              bool
+	}{
+		"it exists":                      {read: first, live: first, exists: first, want: first.Data, asked: 1},
+		"it never existed":               {asked: 1},
+		"it is deleted meanwhile":        {read: first, asked: 2},
+		"it is replaced meanwhile":       {read: first, live: second, exists: second, want: second.Data, asked: 2},
+		"it is created meanwhile":        {live: second, exists: second, want: second.Data, asked: 1},
+		"the cache does not have it yet": {exists: second, asked: 2, waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			reader := func(existing *corev1.Secret) client.Reader {
+				if existing == nil {
+					return keysReader(nil, nil)
+				}
+				return keysReader(existing.DeepCopy(), nil)
+			}
+			s := &scope{server: tools(forwarding), clock: testingclock.NewFakePassiveClock(now), readers: readers{references: &references.Reader{}}}
+			asked := 0
+			next, err := s.nextWithKeys(t.Context(), phases.Reconcile[*scope]{Scope: s, Cluster: &phases.Cluster{Cached: reader(c.read), Uncached: reader(c.exists)}},
+				func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {
+					asked++
+					apply := phases.Apply{Decision: ssa.Decision{Request: ssa.Request{Desired: s.desiredSessionKeys()}}}
+					if c.live != nil {
+						apply.Decision.Request.Live = c.live
+					}
+					return apply, nil
+				})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(asked).To(Equal(c.asked))
+			if c.waits {
+				g.Expect(next).To(Equal(phases.Wait(v1beta1.ReasonRecreating, "Secret tools-session-keys changed while it was read; reading it again", time.Second)))
+				return
+			}
+			apply, ok := next.(phases.Apply)
+			g.Expect(ok).To(BeTrue())
+			desired, ok := apply.Decision.Request.Desired.(*corev1ac.SecretApplyConfiguration)
+			g.Expect(ok).To(BeTrue())
+			if c.want != nil {
+				g.Expect(desired.Data).To(Equal(c.want))
+				return
+			}
+			g.Expect(desired.Data).To(HaveLen(1))
+			g.Expect(desired.Data).To(HaveKey(now.Format(sessionKeyName)))
 		})
 	}
 }
