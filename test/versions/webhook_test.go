@@ -23,6 +23,7 @@ import (
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
@@ -46,11 +47,22 @@ type replica struct {
 	deciding atomic.Int32
 }
 
+// retrying is a clock of the test, except that retries are in real time: on a busy machine, the API server does not complete
+// each write of a CustomResourceDefinition in time.
+type retrying struct{ *clocktesting.FakeClock }
+
+func (r retrying) NewTimer(wait time.Duration) clock.Timer {
+	if wait <= time.Minute {
+		return clock.RealClock{}.NewTimer(wait)
+	}
+	return r.FakeClock.NewTimer(wait)
+}
+
 // startReplica serves conversions on an address of this machine, and adds it to the Service.
 func (f *fixture) startReplica(address string, now *clocktesting.FakeClock) *replica {
 	f.T.Helper()
 	keeper, err := certificates.New(certificates.Options{
-		Config: suite.Cluster.Config(harness.ManagerUser), Namespace: f.Namespace, Service: service, Definitions: []string{definition}, Current: beta, Logger: logr.Discard(), Clock: now,
+		Config: suite.Cluster.Config(harness.ManagerUser), Namespace: f.Namespace, Service: service, Definitions: []string{definition}, Current: beta, Logger: logr.Discard(), Clock: retrying{now},
 	})
 	f.Expect(err).NotTo(HaveOccurred())
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
