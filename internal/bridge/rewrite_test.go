@@ -48,13 +48,13 @@ func TestResponsesHaveTheIDOfTheClient(t *testing.T) {
 	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + second + `,"result":{` + fmt.Sprintf(meta, second) + `}}`))
 	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + third + `,"error":{"code":-32602,"message":"<no>"}}`))
 
-	q.Expect(<-plain.box).To(Equal(mail{[]byte(`{"jsonrpc":"2.0","id":"x","result":{` + fmt.Sprintf(meta, first) + `}}`), true, http.StatusOK}))
-	q.Expect(<-listens.box).To(Equal(mail{[]byte(`{"jsonrpc":"2.0","id":"y","result":{` + fmt.Sprintf(meta, `"y"`) + `}}`), true, http.StatusOK}))
-	q.Expect(<-failed.box).To(Equal(mail{[]byte(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"<no>"}}`), true, http.StatusBadRequest}))
+	q.Expect(next(plain)).To(Equal(mail{[]byte(`{"jsonrpc":"2.0","id":"x","result":{` + fmt.Sprintf(meta, first) + `}}`), true, http.StatusOK}))
+	q.Expect(next(listens)).To(Equal(mail{[]byte(`{"jsonrpc":"2.0","id":"y","result":{` + fmt.Sprintf(meta, `"y"`) + `}}`), true, http.StatusOK}))
+	q.Expect(next(failed)).To(Equal(mail{[]byte(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"<no>"}}`), true, http.StatusBadRequest}))
 	q.Expect(q.metric("messages_total", toClient)).To(Equal(3.0))
 	q.Expect(q.metric("child_start_duration_seconds")).To(Equal(1.0), "the first response ends the start")
 	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + first + `,"result":{}}`))
-	q.Expect(plain.box).NotTo(Receive(), "one response to each request")
+	q.Expect(received(plain)).To(BeEmpty(), "one response to each request")
 }
 
 // The specification 2026-07-28 requires these.
@@ -149,13 +149,14 @@ func TestSlowClientsWithoutASessionFail(t *testing.T) {
 	log := func(string, int) []byte {
 		return []byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`)
 	}
+	const progressBytes = len(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"","progressToken":"t"}}`)
 	for name, c := range map[string]struct {
 		limit, size, count int
 		message            func(number string, size int) []byte
 	}{
-		"many messages":     {1 << 20, 1, mailboxLength + 1, notification},
-		"large messages":    {1000, 900, 3, notification},
-		"many log messages": {1 << 20, 1, mailboxLength + 1, log},
+		"many messages":     {500 * (progressBytes + 1 + mailBytes), 1, 1001, notification},
+		"large messages":    {1000, 900, 2, notification},
+		"many log messages": {1 << 10, 1, (2<<10)/(len(log("", 0))+mailBytes) + 1, log},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = c.limit })
@@ -177,20 +178,44 @@ func TestSlowClientsWithoutASessionFail(t *testing.T) {
 	}
 }
 
+// A server may send progress faster than any client reads.
+func TestBurstsOfMessagesDoNotFailTheirRequest(t *testing.T) {
+	q := newQuiet(t)
+	c, number := q.call(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":"t"}}}`)
+	const burst = 5000
+	for range burst {
+		q.worker.fromServer([]byte(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + number + `,"progress":1}}`))
+	}
+	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + number + `,"result":{}}`))
+	q.Expect(received(c)).To(HaveLen(burst + 1))
+	q.Expect(failureOf(c)).To(BeNil())
+}
+
 // A client that reads makes room for further messages.
 func TestMailboxCountsWhatIsNotRead(t *testing.T) {
 	g := NewWithT(t)
 	c := newSharedCall(&envelope{})
-	g.Expect(c.put(mail{message: make([]byte, 100)}, 10)).To(BeTrue(), "a single message may have any size")
-	g.Expect(c.put(mail{message: make([]byte, 1)}, 10)).To(BeFalse())
-	c.taken(<-c.box)
-	g.Expect(c.put(mail{message: make([]byte, 6)}, 10)).To(BeTrue())
-	g.Expect(c.put(mail{message: make([]byte, 4)}, 10)).To(BeTrue())
-	g.Expect(c.put(mail{message: make([]byte, 1)}, 10)).To(BeFalse())
+	const limit = 2*mailBytes + 10
+	put := func(size int) bool { return c.put(mail{message: make([]byte, size)}, limit) }
+	g.Expect(put(1000)).To(BeTrue(), "a single message may have any size")
+	g.Expect(put(1)).To(BeFalse())
+	g.Expect(next(c).message).To(HaveLen(1000))
+	g.Expect(put(6)).To(BeTrue())
+	g.Expect(put(4)).To(BeTrue())
+	g.Expect(put(0)).To(BeFalse(), "the entry counts, too")
+	g.Expect(next(c).message).To(HaveLen(6))
+	g.Expect(put(7)).To(BeFalse())
+	g.Expect(put(6)).To(BeTrue())
 	c.fail(drainFailure())
-	g.Expect(c.put(mail{message: make([]byte, 1)}, 10)).To(BeTrue(), "a call that has failed does not need it")
+	g.Expect(put(1)).To(BeTrue(), "a call that has failed does not need it")
 	c.fail(tooManyRequests())
-	g.Expect(c.failed.Reason).To(Equal(reasonDraining), "the first reason stays")
+	g.Expect(next(c).message).To(HaveLen(4))
+	_, ok, failed := c.take()
+	g.Expect(ok).To(BeTrue())
+	g.Expect(failed).To(BeNil(), "the failure comes after what has arrived before")
+	_, ok, failed = c.take()
+	g.Expect(ok).To(BeFalse())
+	g.Expect(failed).To(HaveField("Reason", reasonDraining), "the first reason stays")
 }
 
 func TestLargeResponsesFailTheirRequestWithoutASession(t *testing.T) {

@@ -192,13 +192,3 @@ func (w *worker) stopIdle() {
 		w.child.stop()
 	}
 }
-
-// fail completes the response with an error, even if the mailbox is full.
-func (c *sharedCall) fail(why *failure) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.failed == nil {
-		c.failed = why
-		close(c.box)
-	}
-}
