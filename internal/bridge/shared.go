@@ -233,9 +233,7 @@ func (s *shared) delay() {
 func (s *shared) gone(w *worker, crashed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.worker == w {
-		s.worker = nil
-	}
+	s.remove(w)
 	switch {
 	case crashed && time.Since(w.child.started) < quickExit:
 		s.delay()
@@ -252,8 +250,21 @@ func (s *shared) dismiss(w *worker) bool {
 	if s.inFlight > s.unawaited {
 		return false
 	}
-	if s.worker == w {
-		s.worker, s.quickExits = nil, 0
+	if s.remove(w) {
+		s.quickExits = 0
+	}
+	return true
+}
+
+// remove reports whether the worker was the one of new requests. Its child is stopped by the caller; until then, it keeps the
+// bridge from being closed. It is called with the lock held.
+func (s *shared) remove(w *worker) bool {
+	if s.worker != w {
+		return false
+	}
+	s.worker = nil
+	if !s.closed { // otherwise close waits for it
+		s.bridge.background(func() { <-w.child.exited })
 	}
 	return true
 }

@@ -202,6 +202,31 @@ func TestCloseEndsTheSharedServer(t *testing.T) {
 	}
 }
 
+// A process that serves no requests any more may still write what it has in memory.
+func TestCloseWaitsForSharedServersThatAreBeingStopped(t *testing.T) {
+	for name, c := range map[string]struct {
+		command string
+		stop    func(*worker)
+	}{
+		"it has closed its output": {"trap '' TERM; exec sleep 3600 >&-", func(*worker) {}},
+		"it was idle":              {"trap '' TERM; exec sleep 3600", func(w *worker) { go w.becomeIdle() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestBridge(t, []string{"sh", "-c", c.command}, func(o *Options) { o.StopGrace = 200 * time.Millisecond })
+			s := w.bridge.shared
+			stopping, f := s.get(t.Context())
+			w.Expect(f).To(BeNil())
+			c.stop(stopping)
+			w.Eventually(func() *worker { s.mu.Lock(); defer s.mu.Unlock(); return s.worker }).Should(BeNil())
+
+			w.bridge.Close()
+
+			w.Expect(stopping.child.exited).To(BeClosed())
+			w.Expect(w.metric("children")).To(BeZero())
+		})
+	}
+}
+
 func TestSubscriptionsEndForADrain(t *testing.T) {
 	q := newQuiet(t)
 	listens, number := q.call(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`)
