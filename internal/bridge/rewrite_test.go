@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 )
@@ -126,6 +127,66 @@ func TestLogMessagesReachTheOnlyClientThatAskedForThem(t *testing.T) {
 	q.Expect(received(second)).To(BeEmpty())
 	q.Expect(received(silent)).To(BeEmpty())
 	q.Expect(q.metric("dropped_messages_total")).To(Equal(2.0))
+}
+
+// A server may continue with a request that was cancelled, and it need not respond to it.
+func TestLogMessagesOfCancelledRequestsReachNoOtherClient(t *testing.T) {
+	const message = `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"of the first client"}}`
+	const wants = `"method":"tools/call","params":{"_meta":{"io.modelcontextprotocol/logLevel":"info"}}}`
+	q := newQuiet(t)
+	_, cancelled := q.call(`{"jsonrpc":"2.0","id":1,` + wants)
+	other, _ := q.call(`{"jsonrpc":"2.0","id":2,` + wants)
+	q.worker.cancel(cancelled, "the client closed the connection")
+
+	q.worker.fromServer([]byte(message))
+	q.Expect(received(other)).To(BeEmpty())
+	q.Expect(q.metric("dropped_messages_total", reasonAmbiguous)).To(Equal(1.0))
+
+	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + cancelled + `,"error":{"code":0,"message":"cancelled"}}`))
+	q.worker.fromServer([]byte(message))
+	q.Expect(received(other)).To(Equal([]string{message}), "the server has ended the other request")
+
+	_, silent := q.call(`{"jsonrpc":"2.0","id":3,"method":"tools/call"}`)
+	q.worker.cancel(silent, "the client closed the connection")
+	q.worker.fromServer([]byte(message))
+	q.Expect(received(other)).To(Equal([]string{message}), "the cancelled request has no log messages")
+
+	q.worker.cancelled["9"] = time.Now().Add(-cancelledFor)
+	q.worker.fromServer([]byte(message))
+	q.Expect(received(other)).To(Equal([]string{message}), "no response is expected any more")
+}
+
+// Clients can cancel any number of requests.
+func TestCancelledRequestsWithLogMessagesAreBounded(t *testing.T) {
+	q := newQuiet(t)
+	const wants = `"method":"tools/call","params":{"_meta":{"io.modelcontextprotocol/logLevel":"info"}}}`
+	var numbers []string
+	for range maxCancelled + 10 {
+		_, number := q.call(`{"jsonrpc":"2.0","id":1,` + wants)
+		q.worker.cancel(number, "the client closed the connection")
+		numbers = append(numbers, number)
+	}
+	q.Expect(len(q.worker.cancelled)).To(BeNumerically("<=", maxCancelled+1))
+	for _, number := range numbers {
+		q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + number + `,"result":{}}`))
+	}
+	c, _ := q.call(`{"jsonrpc":"2.0","id":1,` + wants)
+	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`))
+	q.Expect(received(c)).To(BeEmpty(), "those that are not known may still run")
+}
+
+// Otherwise one client would get what another one has subscribed to.
+func TestOnlyLogMessagesNeedNoID(t *testing.T) {
+	q := newQuiet(t)
+	c, _ := q.call(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"io.modelcontextprotocol/logLevel":"info"}}}`)
+	for _, message := range []string{
+		`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///secret"}}`,
+		`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,
+	} {
+		q.worker.fromServer([]byte(message))
+	}
+	q.Expect(received(c)).To(BeEmpty())
+	q.Expect(q.metric("dropped_messages_total", reasonAmbiguous)).To(Equal(2.0))
 }
 
 func TestServersCannotAskClientsWithoutASession(t *testing.T) {
