@@ -141,8 +141,7 @@ func (w *worker) fromServer(line []byte) {
 // refuse responds to a request of the server. Without a session no client can be asked, and the spec has no such
 // requests.
 func (w *worker) refuse(id json.RawMessage) {
-	answer := badRequest(codeMethodNotFound, "requests to the client require a session").Body(id)
-	go func() { _ = w.child.send(answer) }()
+	w.child.answer(badRequest(codeMethodNotFound, "requests to the client require a session").Body(id))
 }
 
 func (w *worker) answer(e *envelope) {
