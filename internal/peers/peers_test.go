@@ -511,7 +511,7 @@ func TestRequestsThatMayHaveBeenExecutedAreNotSentAgain(t *testing.T) {
 			keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
 			var executed atomic.Int32
 			var sent atomic.Value
-			owner := newReplica(t, keys, "a", func(w http.ResponseWriter, r *http.Request) {
+			owner := newReplica(t, keys, "a", func(_ http.ResponseWriter, r *http.Request) {
 				sent.Store(r.Header.Get(name))
 				if executed.Add(1) > 1 {
 					panic(http.ErrAbortHandler) // the replica fails after the first request on the connection
