@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 // outputGrace is how long the output of a child is still read after its exit, in
 // case another process keeps a pipe open.
 const outputGrace = time.Second
+
+// maxAnswers is the maximum number of responses of the bridge to requests of a child that the child has not read.
+const maxAnswers = 100
 
 // CommandError is the error of a command that cannot be run.
 type CommandError struct {
@@ -67,6 +71,8 @@ type child struct {
 
 	writing  sync.Mutex
 	stopping sync.Once
+	// answering is the number of responses of the bridge that wait to be sent.
+	answering atomic.Int32
 
 	// exited is closed when the process has exited, and no process has its user; then status is valid.
 	exited chan struct{}
@@ -158,6 +164,19 @@ func (c *child) send(message []byte) error {
 		return fmt.Errorf("writing to the server process: %w", err)
 	}
 	return nil
+}
+
+// answer sends a response of the bridge to a request of the child. It does not block, because a child that does not read
+// must not keep its output from being read. One that does not read many of them gets no more.
+func (c *child) answer(message []byte) {
+	if c.answering.Add(1) > maxAnswers {
+		c.answering.Add(-1)
+		return
+	}
+	go func() {
+		defer c.answering.Add(-1)
+		_ = c.send(message)
+	}()
 }
 
 // stop closes standard input, then sends SIGTERM and SIGKILL, and returns when the child has exited.

@@ -228,11 +228,7 @@ func relayWithoutSession(t *testing.T, b *Bridge, c *child, lines [][]byte) {
 		w.fromServer(line)
 	}
 	for id, call := range calls {
-		for len(call.box) > 0 {
-			m := <-call.box
-			if m.message == nil {
-				break // the call has failed
-			}
+		for m, ok, _ := call.take(); ok; m, ok, _ = call.take() {
 			e, err := parse(m.message)
 			if m.last && (err != nil || string(e.ID) != id) || bytes.ContainsAny(m.message, "\r\n") {
 				t.Fatalf("request %s gets %q", id, m.message)

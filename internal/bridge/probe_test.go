@@ -359,7 +359,7 @@ func TestServersThatEndAreReported(t *testing.T) {
 				defer close(gone)
 				q.worker.childGone()
 			}()
-			q.Eventually(shared.box).Should(BeClosed())
+			q.Eventually(func() *failure { return failureOf(shared) }).ShouldNot(BeNil())
 			if !c.exited {
 				close(q.session.child.exited)
 				close(q.worker.child.exited)

@@ -130,14 +130,23 @@ func (q *quiet) call(message string) (*sharedCall, string) {
 	return c, number
 }
 
+// next is the next message in the mailbox of a call.
+func next(c *sharedCall) mail {
+	m, _, _ := c.take()
+	return m
+}
+
+// failureOf is why a call has failed; nil before.
+func failureOf(c *sharedCall) *failure {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failed
+}
+
 // received are the messages in the mailbox of a call.
 func received(c *sharedCall) (all []string) {
-	for len(c.box) > 0 {
-		if m := <-c.box; m.message != nil {
-			all = append(all, string(m.message))
-		} else {
-			return all // it is closed
-		}
+	for m, ok, _ := c.take(); ok; m, ok, _ = c.take() {
+		all = append(all, string(m.message))
 	}
 	return all
 }

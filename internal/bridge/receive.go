@@ -11,6 +11,7 @@ import (
 	"os"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 )
@@ -110,6 +111,10 @@ func (b *Bridge) unreadable(err error) *failure {
 
 func (in *incoming) parse(body []byte) *failure {
 	var err error
+	if !utf8.Valid(body) {
+		// Some servers end when they read it, and with them the requests of all clients that share the process.
+		return badRequest(codeParse, "the body is not valid UTF-8: encode it as UTF-8")
+	}
 	if in.message, err = oneLine(body); err != nil {
 		return badRequest(codeParse, "the body is not one JSON-RPC message")
 	}

@@ -55,6 +55,7 @@ func TestIDsAndTokensAreBounded(t *testing.T) {
 		"not JSON":              {[]byte("hello"), codeParse, "the body is not one JSON-RPC message"},
 		"not JSON, of two line": {[]byte("hello\nworld"), codeParse, "the body is not one JSON-RPC message"},
 		"a batch":               {[]byte(`[{"id":1,"method":"m"}]`), codeParse, "batches are not supported"},
+		"not UTF-8":             {[]byte("{\"id\":1,\"method\":\"m\",\"params\":{\"a\":\"\xff\"}}"), codeParse, "the body is not valid UTF-8: encode it as UTF-8"},
 		"an ambiguous one":      {[]byte(`{"id":1,"method":"m","method":"n"}`), codeInvalidRequest, "twice"},
 	} {
 		t.Run(name, func(t *testing.T) {

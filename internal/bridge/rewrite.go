@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"time"
 )
@@ -140,8 +141,7 @@ func (w *worker) fromServer(line []byte) {
 // refuse responds to a request of the server. Without a session no client can be asked, and the spec has no such
 // requests.
 func (w *worker) refuse(id json.RawMessage) {
-	answer := badRequest(codeMethodNotFound, "requests to the client require a session").Body(id)
-	go func() { _ = w.child.send(answer) }()
+	w.child.answer(badRequest(codeMethodNotFound, "requests to the client require a session").Body(id))
 }
 
 func (w *worker) answer(e *envelope) {
@@ -189,7 +189,8 @@ func (w *worker) notify(e *envelope) {
 
 // addressee finds the call by the ids in the notification. A log message has
 // none; it is delivered if exactly one request asked for logs, else dropped,
-// because it might disclose data of another client.
+// because it might disclose data of another client. So might any other
+// notification without an id.
 func (w *worker) addressee(e *envelope) (string, *sharedCall) {
 	for _, raw := range []json.RawMessage{e.Params.Meta.SubscriptionID, e.Params.ProgressToken, e.Params.RequestID} {
 		if len(raw) == 0 {
@@ -200,6 +201,11 @@ func (w *worker) addressee(e *envelope) (string, *sharedCall) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	maps.DeleteFunc(w.cancelled, func(_ string, at time.Time) bool { return time.Since(at) > cancelledFor })
+	if e.Method != "notifications/message" || len(w.cancelled) > 0 {
+		w.dropped(reasonAmbiguous)
+		return "", nil
+	}
 	var number string
 	for n, c := range w.calls {
 		if !c.wantsLogs {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 )
@@ -48,13 +49,13 @@ func TestResponsesHaveTheIDOfTheClient(t *testing.T) {
 	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + second + `,"result":{` + fmt.Sprintf(meta, second) + `}}`))
 	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + third + `,"error":{"code":-32602,"message":"<no>"}}`))
 
-	q.Expect(<-plain.box).To(Equal(mail{[]byte(`{"jsonrpc":"2.0","id":"x","result":{` + fmt.Sprintf(meta, first) + `}}`), true, http.StatusOK}))
-	q.Expect(<-listens.box).To(Equal(mail{[]byte(`{"jsonrpc":"2.0","id":"y","result":{` + fmt.Sprintf(meta, `"y"`) + `}}`), true, http.StatusOK}))
-	q.Expect(<-failed.box).To(Equal(mail{[]byte(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"<no>"}}`), true, http.StatusBadRequest}))
+	q.Expect(next(plain)).To(Equal(mail{[]byte(`{"jsonrpc":"2.0","id":"x","result":{` + fmt.Sprintf(meta, first) + `}}`), true, http.StatusOK}))
+	q.Expect(next(listens)).To(Equal(mail{[]byte(`{"jsonrpc":"2.0","id":"y","result":{` + fmt.Sprintf(meta, `"y"`) + `}}`), true, http.StatusOK}))
+	q.Expect(next(failed)).To(Equal(mail{[]byte(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"<no>"}}`), true, http.StatusBadRequest}))
 	q.Expect(q.metric("messages_total", toClient)).To(Equal(3.0))
 	q.Expect(q.metric("child_start_duration_seconds")).To(Equal(1.0), "the first response ends the start")
 	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + first + `,"result":{}}`))
-	q.Expect(plain.box).NotTo(Receive(), "one response to each request")
+	q.Expect(received(plain)).To(BeEmpty(), "one response to each request")
 }
 
 // The specification 2026-07-28 requires these.
@@ -128,6 +129,66 @@ func TestLogMessagesReachTheOnlyClientThatAskedForThem(t *testing.T) {
 	q.Expect(q.metric("dropped_messages_total")).To(Equal(2.0))
 }
 
+// A server may continue with a request that was cancelled, and it need not respond to it.
+func TestLogMessagesOfCancelledRequestsReachNoOtherClient(t *testing.T) {
+	const message = `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"of the first client"}}`
+	const wants = `"method":"tools/call","params":{"_meta":{"io.modelcontextprotocol/logLevel":"info"}}}`
+	q := newQuiet(t)
+	_, cancelled := q.call(`{"jsonrpc":"2.0","id":1,` + wants)
+	other, _ := q.call(`{"jsonrpc":"2.0","id":2,` + wants)
+	q.worker.cancel(cancelled, "the client closed the connection")
+
+	q.worker.fromServer([]byte(message))
+	q.Expect(received(other)).To(BeEmpty())
+	q.Expect(q.metric("dropped_messages_total", reasonAmbiguous)).To(Equal(1.0))
+
+	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + cancelled + `,"error":{"code":0,"message":"cancelled"}}`))
+	q.worker.fromServer([]byte(message))
+	q.Expect(received(other)).To(Equal([]string{message}), "the server has ended the other request")
+
+	_, silent := q.call(`{"jsonrpc":"2.0","id":3,"method":"tools/call"}`)
+	q.worker.cancel(silent, "the client closed the connection")
+	q.worker.fromServer([]byte(message))
+	q.Expect(received(other)).To(Equal([]string{message}), "the cancelled request has no log messages")
+
+	q.worker.cancelled["9"] = time.Now().Add(-cancelledFor)
+	q.worker.fromServer([]byte(message))
+	q.Expect(received(other)).To(Equal([]string{message}), "no response is expected any more")
+}
+
+// Clients can cancel any number of requests.
+func TestCancelledRequestsWithLogMessagesAreBounded(t *testing.T) {
+	q := newQuiet(t)
+	const wants = `"method":"tools/call","params":{"_meta":{"io.modelcontextprotocol/logLevel":"info"}}}`
+	var numbers []string
+	for range maxCancelled + 10 {
+		_, number := q.call(`{"jsonrpc":"2.0","id":1,` + wants)
+		q.worker.cancel(number, "the client closed the connection")
+		numbers = append(numbers, number)
+	}
+	q.Expect(len(q.worker.cancelled)).To(BeNumerically("<=", maxCancelled+1))
+	for _, number := range numbers {
+		q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + number + `,"result":{}}`))
+	}
+	c, _ := q.call(`{"jsonrpc":"2.0","id":1,` + wants)
+	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`))
+	q.Expect(received(c)).To(BeEmpty(), "those that are not known may still run")
+}
+
+// Otherwise one client would get what another one has subscribed to.
+func TestOnlyLogMessagesNeedNoID(t *testing.T) {
+	q := newQuiet(t)
+	c, _ := q.call(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"io.modelcontextprotocol/logLevel":"info"}}}`)
+	for _, message := range []string{
+		`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///secret"}}`,
+		`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,
+	} {
+		q.worker.fromServer([]byte(message))
+	}
+	q.Expect(received(c)).To(BeEmpty())
+	q.Expect(q.metric("dropped_messages_total", reasonAmbiguous)).To(Equal(2.0))
+}
+
 func TestServersCannotAskClientsWithoutASession(t *testing.T) {
 	q := newQuiet(t)
 	c, _ := q.call(`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`)
@@ -149,13 +210,14 @@ func TestSlowClientsWithoutASessionFail(t *testing.T) {
 	log := func(string, int) []byte {
 		return []byte(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`)
 	}
+	const progressBytes = len(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"","progressToken":"t"}}`)
 	for name, c := range map[string]struct {
 		limit, size, count int
 		message            func(number string, size int) []byte
 	}{
-		"many messages":     {1 << 20, 1, mailboxLength + 1, notification},
-		"large messages":    {1000, 900, 3, notification},
-		"many log messages": {1 << 20, 1, mailboxLength + 1, log},
+		"many messages":     {500 * (progressBytes + 1 + mailBytes), 1, 1001, notification},
+		"large messages":    {1000, 900, 2, notification},
+		"many log messages": {1 << 10, 1, (2<<10)/(len(log("", 0))+mailBytes) + 1, log},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newQuiet(t, func(o *Options) { o.MaxMessageBytes = c.limit })
@@ -177,20 +239,44 @@ func TestSlowClientsWithoutASessionFail(t *testing.T) {
 	}
 }
 
+// A server may send progress faster than any client reads.
+func TestBurstsOfMessagesDoNotFailTheirRequest(t *testing.T) {
+	q := newQuiet(t)
+	c, number := q.call(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"progressToken":"t"}}}`)
+	const burst = 5000
+	for range burst {
+		q.worker.fromServer([]byte(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + number + `,"progress":1}}`))
+	}
+	q.worker.fromServer([]byte(`{"jsonrpc":"2.0","id":` + number + `,"result":{}}`))
+	q.Expect(received(c)).To(HaveLen(burst + 1))
+	q.Expect(failureOf(c)).To(BeNil())
+}
+
 // A client that reads makes room for further messages.
 func TestMailboxCountsWhatIsNotRead(t *testing.T) {
 	g := NewWithT(t)
 	c := newSharedCall(&envelope{})
-	g.Expect(c.put(mail{message: make([]byte, 100)}, 10)).To(BeTrue(), "a single message may have any size")
-	g.Expect(c.put(mail{message: make([]byte, 1)}, 10)).To(BeFalse())
-	c.taken(<-c.box)
-	g.Expect(c.put(mail{message: make([]byte, 6)}, 10)).To(BeTrue())
-	g.Expect(c.put(mail{message: make([]byte, 4)}, 10)).To(BeTrue())
-	g.Expect(c.put(mail{message: make([]byte, 1)}, 10)).To(BeFalse())
+	const limit = 2*mailBytes + 10
+	put := func(size int) bool { return c.put(mail{message: make([]byte, size)}, limit) }
+	g.Expect(put(1000)).To(BeTrue(), "a single message may have any size")
+	g.Expect(put(1)).To(BeFalse())
+	g.Expect(next(c).message).To(HaveLen(1000))
+	g.Expect(put(6)).To(BeTrue())
+	g.Expect(put(4)).To(BeTrue())
+	g.Expect(put(0)).To(BeFalse(), "the entry counts, too")
+	g.Expect(next(c).message).To(HaveLen(6))
+	g.Expect(put(7)).To(BeFalse())
+	g.Expect(put(6)).To(BeTrue())
 	c.fail(drainFailure())
-	g.Expect(c.put(mail{message: make([]byte, 1)}, 10)).To(BeTrue(), "a call that has failed does not need it")
+	g.Expect(put(1)).To(BeTrue(), "a call that has failed does not need it")
 	c.fail(tooManyRequests())
-	g.Expect(c.failed.Reason).To(Equal(reasonDraining), "the first reason stays")
+	g.Expect(next(c).message).To(HaveLen(4))
+	_, ok, failed := c.take()
+	g.Expect(ok).To(BeTrue())
+	g.Expect(failed).To(BeNil(), "the failure comes after what has arrived before")
+	_, ok, failed = c.take()
+	g.Expect(ok).To(BeFalse())
+	g.Expect(failed).To(HaveField("Reason", reasonDraining), "the first reason stays")
 }
 
 func TestLargeResponsesFailTheirRequestWithoutASession(t *testing.T) {

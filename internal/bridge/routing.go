@@ -207,9 +207,7 @@ func (s *session) park(m parked) {
 func (s *session) dropParked(m parked) {
 	s.bridge.metrics.dropped.WithLabelValues(reasonNoStream).Inc()
 	if m.id != nil {
-		answer := ended(reasonNoStream, "the client has no open stream for requests of the server").Body(m.id)
-		// In a goroutine, because a child that does not read must not block reading its output.
-		go func() { _ = s.child.send(answer) }()
+		s.child.answer(ended(reasonNoStream, "the client has no open stream for requests of the server").Body(m.id))
 	}
 }
 
@@ -248,7 +246,7 @@ func (s *session) tooLarge(o *oversize) {
 	switch f := s.bridge.largeFailure(o); {
 	case o.id == nil:
 	case o.method != "":
-		go func() { _ = s.child.send(f.Body(o.id)) }()
+		s.child.answer(f.Body(o.id))
 	default:
 		if c, ok := s.take(idKey(o.id)); ok {
 			s.fail(c, f)

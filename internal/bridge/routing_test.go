@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -212,6 +213,35 @@ func without(messages []string, id int) (left []string) {
 		}
 	}
 	return left
+}
+
+// A server that sends requests in a loop, and reads nothing, must not take the memory of all sessions.
+func TestResponsesThatTheServerDoesNotReadAreBounded(t *testing.T) {
+	const message = `{"jsonrpc":"2.0","id":"x","method":"m"}`
+	for name, ask := range map[string]func(q *quiet) *child{
+		"in a session":      func(q *quiet) *child { q.session.fromServer([]byte(message)); return q.session.child },
+		"without a session": func(q *quiet) *child { q.worker.fromServer([]byte(message)); return q.worker.child },
+		"too large": func(q *quiet) *child {
+			q.session.tooLarge(&oversize{bytes: 11, id: []byte("1"), method: "m"})
+			return q.session.child
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t)
+			asked, waiting := ask(q), 0
+			before := runtime.NumGoroutine()
+			q.whileBlocked(asked, func() {
+				for range 3 * maxAnswers {
+					ask(q)
+				}
+				waiting = runtime.NumGoroutine() - before
+			})
+			q.Expect(waiting).To(BeNumerically("<=", maxAnswers+1))
+			q.Eventually(asked.answering.Load).Should(BeZero())
+			ask(q)
+			q.Eventually(asked.answering.Load).Should(BeZero(), "further ones are sent")
+		})
+	}
 }
 
 func TestNotificationsThatAreDroppedGetNoResponse(t *testing.T) {

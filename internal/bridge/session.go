@@ -54,9 +54,10 @@ type session struct {
 
 // call is a pending request of the client.
 type call struct {
-	id         json.RawMessage
-	key        string
-	token      string
+	id    json.RawMessage
+	key   string
+	token string
+	// initialize is true for the call that starts the session.
 	initialize bool
 	begun      time.Time
 	stream     *stream
@@ -279,11 +280,15 @@ func (s *session) shortenIdleTimeout(idle time.Duration) {
 	}
 }
 
-func (s *session) checkStart() {
+// isInitialized reports whether the session has started. An initialize that its client sends later is a request like others.
+func (s *session) isInitialized() bool {
 	s.mu.Lock()
-	initialized := s.initialized
-	s.mu.Unlock()
-	if !initialized {
+	defer s.mu.Unlock()
+	return s.initialized
+}
+
+func (s *session) checkStart() {
+	if !s.isInitialized() {
 		s.end(ended(reasonStartTimeout,
 			fmt.Sprintf("the MCP server process did not respond to initialize within %s", s.bridge.opts.StartTimeout)))
 	}

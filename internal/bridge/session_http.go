@@ -78,7 +78,7 @@ func (s *session) forward(in *incoming) error {
 func (s *session) request(w http.ResponseWriter, r *http.Request, in *incoming) {
 	c := &call{
 		id: bytes.Clone(in.ID), key: idKey(in.ID), token: idKey(in.Params.Meta.ProgressToken),
-		initialize: in.Method == methodInit, begun: time.Now(),
+		initialize: in.Method == methodInit && !s.isInitialized(), begun: time.Now(),
 		stream: newStream(w, s.bridge.opts.IOTimeout),
 	}
 	if c.initialize {

@@ -153,6 +153,21 @@ func TestSessionEndsIfTheResponseToInitializeCannotBeSent(t *testing.T) {
 	}
 }
 
+// Some clients initialize again with the session that they have. What the server thinks of it is up to the server.
+func TestInitializeInASessionDoesNotEndIt(t *testing.T) {
+	const response = `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"already initialized"}}`
+	w := newTestBridge(t, []string{"sh", "-c", `read -r first; echo '{"jsonrpc":"2.0","id":1,"result":{}}'; while read -r next; do echo '` + response + `'; done`})
+	id := w.session()
+
+	again := w.post(initMessage, headerSession, id)
+
+	w.Expect(again.Status).To(Equal(http.StatusOK))
+	w.Expect(again.Body).To(ContainSubstring(response))
+	w.Expect(w.post(initMessage, headerSession, id).Status).To(Equal(http.StatusOK))
+	w.Expect(w.metric("sessions_ended_total")).To(BeZero())
+	w.Expect(w.metric("child_start_duration_seconds")).To(Equal(1.0))
+}
+
 // Whoever learns the id of a session of another caller must not use it.
 func TestSessionsServeTheirCaller(t *testing.T) {
 	const headerCaller = "Test-Caller"

@@ -11,10 +11,11 @@ import (
 const (
 	// quickExit is the run time below which a crash of the shared child delays
 	// the next start with backoff.
-	quickExit     = 10 * time.Second
-	minDelay      = time.Second
-	maxDelay      = 30 * time.Second
-	mailboxLength = 64
+	quickExit = 10 * time.Second
+	minDelay  = time.Second
+	maxDelay  = 30 * time.Second
+	// mailBytes is what a message in a mailbox takes in addition to its bytes.
+	mailBytes = 64
 )
 
 // shared manages the one child that serves all requests without a session. Such
@@ -51,9 +52,12 @@ type sharedCall struct {
 	wantsLogs bool
 	listens   bool
 	begun     time.Time
-	box       chan mail
+	// arrived signals that there is a message, or that the call has failed.
+	arrived chan struct{}
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// box has messages that the client has not read yet, held is what they take.
+	box    []mail
 	held   int
 	failed *failure
 }
@@ -71,34 +75,60 @@ func newSharedCall(e *envelope) *sharedCall {
 		wantsLogs: present(e.Params.Meta.LogLevel),
 		listens:   e.Method == "subscriptions/listen",
 		begun:     time.Now(),
-		box:       make(chan mail, mailboxLength),
+		arrived:   make(chan struct{}, 1),
 	}
 }
 
-// put queues a message without blocking other calls. It reports whether the
-// client keeps up.
+// put queues a message without blocking other calls. It reports whether the client keeps up. The number of messages has no
+// limit: a server may send many at once, faster than any client reads.
 func (c *sharedCall) put(m mail, limit int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failed != nil {
 		return true // the call has failed already
 	}
-	if c.held > 0 && c.held+len(m.message) > limit {
+	if c.held > 0 && c.held+m.takes() > limit {
 		return false
 	}
-	select {
-	case c.box <- m:
-		c.held += len(m.message)
-		return true
-	default:
-		return false
+	c.box = append(c.box, m)
+	c.held += m.takes()
+	c.signal()
+	return true
+}
+
+func (m mail) takes() int { return len(m.message) + mailBytes }
+
+// take removes the oldest message. Without one, it returns why the call has failed, or nothing if the caller has to wait
+// until something has arrived.
+func (c *sharedCall) take() (m mail, ok bool, failed *failure) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.box) == 0 {
+		return mail{}, false, c.failed
+	}
+	m, c.box[0] = c.box[0], mail{}
+	if c.box = c.box[1:]; len(c.box) == 0 {
+		c.box = nil // not the room of a burst
+	}
+	c.held -= m.takes()
+	return m, true, nil
+}
+
+// fail completes the response with an error, after the messages in the mailbox.
+func (c *sharedCall) fail(why *failure) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed == nil {
+		c.failed = why
+		c.signal()
 	}
 }
 
-func (c *sharedCall) taken(m mail) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.held -= len(m.message)
+func (c *sharedCall) signal() {
+	select {
+	case c.arrived <- struct{}{}:
+	default:
+	}
 }
 
 // enter counts a request, if the limit allows it.
@@ -203,9 +233,7 @@ func (s *shared) delay() {
 func (s *shared) gone(w *worker, crashed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.worker == w {
-		s.worker = nil
-	}
+	s.remove(w)
 	switch {
 	case crashed && time.Since(w.child.started) < quickExit:
 		s.delay()
@@ -222,8 +250,21 @@ func (s *shared) dismiss(w *worker) bool {
 	if s.inFlight > s.unawaited {
 		return false
 	}
-	if s.worker == w {
-		s.worker, s.quickExits = nil, 0
+	if s.remove(w) {
+		s.quickExits = 0
+	}
+	return true
+}
+
+// remove reports whether the worker was the one of new requests. Its child is stopped by the caller; until then, it keeps the
+// bridge from being closed. It is called with the lock held.
+func (s *shared) remove(w *worker) bool {
+	if s.worker != w {
+		return false
+	}
+	s.worker = nil
+	if !s.closed { // otherwise close waits for it
+		s.bridge.background(func() { <-w.child.exited })
 	}
 	return true
 }

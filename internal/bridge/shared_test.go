@@ -202,6 +202,31 @@ func TestCloseEndsTheSharedServer(t *testing.T) {
 	}
 }
 
+// A process that serves no requests any more may still write what it has in memory.
+func TestCloseWaitsForSharedServersThatAreBeingStopped(t *testing.T) {
+	for name, c := range map[string]struct {
+		command string
+		stop    func(*worker)
+	}{
+		"it has closed its output": {"trap '' TERM; exec sleep 3600 >&-", func(*worker) {}},
+		"it was idle":              {"trap '' TERM; exec sleep 3600", func(w *worker) { go w.becomeIdle() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestBridge(t, []string{"sh", "-c", c.command}, func(o *Options) { o.StopGrace = 200 * time.Millisecond })
+			s := w.bridge.shared
+			stopping, f := s.get(t.Context())
+			w.Expect(f).To(BeNil())
+			c.stop(stopping)
+			w.Eventually(func() *worker { s.mu.Lock(); defer s.mu.Unlock(); return s.worker }).Should(BeNil())
+
+			w.bridge.Close()
+
+			w.Expect(stopping.child.exited).To(BeClosed())
+			w.Expect(w.metric("children")).To(BeZero())
+		})
+	}
+}
+
 func TestSubscriptionsEndForADrain(t *testing.T) {
 	q := newQuiet(t)
 	listens, number := q.call(`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`)
@@ -233,8 +258,9 @@ func TestEndOfTheSharedServerFailsItsRequests(t *testing.T) {
 	q.Expect(q.worker.end(why)).To(BeTrue())
 	q.Expect(q.worker.end(drainFailure())).To(BeFalse(), "it ends once")
 	for _, c := range []*sharedCall{one, two} {
-		q.Expect(c.failed).To(BeIdenticalTo(why))
-		q.Expect(c.box).To(BeClosed())
+		_, ok, failed := c.take()
+		q.Expect(ok).To(BeFalse())
+		q.Expect(failed).To(BeIdenticalTo(why))
 	}
 	_, f := q.worker.add(one)
 	q.Expect(f).To(BeIdenticalTo(why))
@@ -353,7 +379,7 @@ func TestResponsesWithoutASession(t *testing.T) {
 	events, complete := serveCall(t.Context(), received, mail{message: []byte(`{"n":1}`)}, mail{message: []byte(`{"r":1}`), last: true, status: http.StatusOK})
 	g.Expect(complete).To(BeTrue())
 	g.Expect(events.Body.String()).To(Equal("event: message\ndata: {\"n\":1}\n\nevent: message\ndata: {\"r\":1}\n\n"))
-	g.Expect(received.held).To(Equal(len(`{"r":1}`)), "what was sent no longer counts; nothing follows the last message")
+	g.Expect(received.held).To(BeZero(), "what was sent no longer counts")
 
 	failure, complete := serveCall(t.Context(), call(), mail{message: []byte(`{"e":1}`), last: true, status: http.StatusNotFound})
 	g.Expect(complete).To(BeTrue())
@@ -376,7 +402,7 @@ func TestResponsesWithoutASession(t *testing.T) {
 	g.Expect(call().serve(t.Context(), broken, time.Millisecond)).To(BeFalse(), "a keep-alive shows that the client is gone")
 	broken = newStream(&brokenWriter{httptest.NewRecorder(), 0}, time.Second)
 	undelivered := call()
-	undelivered.box <- mail{message: []byte(`{"n":1}`)}
+	undelivered.put(mail{message: []byte(`{"n":1}`)}, math.MaxInt)
 	g.Expect(undelivered.serve(t.Context(), broken, time.Hour)).To(BeFalse())
 }
 

@@ -99,25 +99,27 @@ func (c *sharedCall) serve(ctx context.Context, out *stream, interval time.Durat
 	defer ticker.Stop()
 	for {
 		var err error
-		select {
-		case m, ok := <-c.box:
-			switch {
-			case !ok:
-				_ = out.refuse(c.failed.Status, c.failed.Body(c.id))
-				return true
-			case m.last && m.status != http.StatusOK:
-				_ = out.refuse(m.status, m.message)
-				return true
-			case m.last:
-				_ = out.finish(m.message)
-				return true
+		m, ok, failed := c.take()
+		switch {
+		case failed != nil:
+			_ = out.refuse(failed.Status, failed.Body(c.id))
+			return true
+		case !ok:
+			select {
+			case <-c.arrived:
+			case <-ctx.Done():
+				return false
+			case <-ticker.C:
+				err = out.comment(": keep-alive\n\n")
 			}
-			c.taken(m)
+		case m.last && m.status != http.StatusOK:
+			_ = out.refuse(m.status, m.message)
+			return true
+		case m.last:
+			_ = out.finish(m.message)
+			return true
+		default:
 			err = out.send(m.message)
-		case <-ctx.Done():
-			return false
-		case <-ticker.C:
-			err = out.comment(": keep-alive\n\n")
 		}
 		if err != nil {
 			return false

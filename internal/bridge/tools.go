@@ -248,15 +248,17 @@ func (w *worker) call(ctx context.Context, method, cursor string) (json.RawMessa
 // wait returns the response to the call.
 func (c *sharedCall) wait(ctx context.Context) ([]byte, error) {
 	for {
+		m, ok, failed := c.take()
+		switch {
+		case failed != nil:
+			return nil, failed
+		case m.last:
+			return m.message, nil
+		case ok: // a notification
+			continue
+		}
 		select {
-		case m, ok := <-c.box:
-			switch {
-			case !ok:
-				return nil, c.failed
-			case m.last:
-				return m.message, nil
-			}
-			c.taken(m)
+		case <-c.arrived:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

@@ -11,6 +11,13 @@ import (
 	"github.com/go-logr/logr"
 )
 
+const (
+	// maxCancelled is the maximum number of cancelled calls that a worker remembers.
+	maxCancelled = 1000
+	// cancelledFor is how long it does if they get no response, which servers need not send.
+	cancelledFor = time.Hour
+)
+
 // worker is the shared child with its pending requests. Ids and progress tokens
 // of clients may collide, so each request gets a number from the bridge, which is
 // its id and progress token for the child.
@@ -19,20 +26,23 @@ type worker struct {
 	child  *child
 	log    logr.Logger
 
-	mu       sync.Mutex
-	over     *failure
-	next     int64
-	calls    map[string]*sharedCall
-	lastUse  time.Time
-	answered bool
-	idle     *time.Timer
+	mu    sync.Mutex
+	over  *failure
+	next  int64
+	calls map[string]*sharedCall
+	// cancelled are the calls with log messages that were cancelled, and when. Until their response, the server may still
+	// log what belongs to them.
+	cancelled map[string]time.Time
+	lastUse   time.Time
+	answered  bool
+	idle      *time.Timer
 
 	schemas *schemas
 }
 
 func newWorker(s *shared, c *child, log logr.Logger) *worker {
 	w := &worker{
-		shared: s, child: c, log: log, calls: map[string]*sharedCall{}, lastUse: time.Now(),
+		shared: s, child: c, log: log, calls: map[string]*sharedCall{}, cancelled: map[string]time.Time{}, lastUse: time.Now(),
 		schemas: newSchemas(s.bridge.opts.StartTimeout, log),
 	}
 	w.mu.Lock()
@@ -64,8 +74,28 @@ func (w *worker) take(number string) *sharedCall {
 	defer w.mu.Unlock()
 	c := w.calls[number]
 	delete(w.calls, number)
+	delete(w.cancelled, number)
 	w.lastUse = time.Now()
 	return c
+}
+
+// abandon removes a call that has no response yet, and reports whether it existed.
+func (w *worker) abandon(number string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.calls[number]
+	if c == nil {
+		return false
+	}
+	delete(w.calls, number)
+	w.lastUse = time.Now()
+	if c.wantsLogs {
+		if len(w.cancelled) >= maxCancelled {
+			number = "" // which no response removes
+		}
+		w.cancelled[number] = w.lastUse
+	}
+	return true
 }
 
 func (w *worker) lookup(number string) *sharedCall {
@@ -76,7 +106,7 @@ func (w *worker) lookup(number string) *sharedCall {
 
 // cancel cancels a request at the child.
 func (w *worker) cancel(number, why string) {
-	if w.take(number) == nil {
+	if !w.abandon(number) {
 		return
 	}
 	reason, err := json.Marshal(why)
@@ -190,15 +220,5 @@ func (w *worker) stopIdle() {
 	if w.end(refused(reasonIdle, "the server process was stopped after the idle timeout; try again", 1)) {
 		w.log.Info("Stopping the idle shared server process")
 		w.child.stop()
-	}
-}
-
-// fail completes the response with an error, even if the mailbox is full.
-func (c *sharedCall) fail(why *failure) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.failed == nil {
-		c.failed = why
-		close(c.box)
 	}
 }

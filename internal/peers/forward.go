@@ -50,10 +50,22 @@ func (p *Peers) Request(r *http.Request, to netip.AddrPort) *http.Request {
 	if _, ok := header["User-Agent"]; !ok {
 		header.Set("User-Agent", "") // otherwise one is added
 	}
+	preventReplay(header)
 	return (&http.Request{
 		Method: r.Method, Host: to.String(), Header: header,
 		URL: &url.URL{Scheme: "https", Host: to.String(), Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery},
 	}).WithContext(r.Context())
+}
+
+// preventReplay hides headers from the transport for which it sends a request again that another replica may have executed.
+// It finds only canonical names; the other replica reads them in any letter case.
+func preventReplay(header http.Header) {
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, ok := header[name]; ok {
+			delete(header, name)
+			header[strings.ToLower(name)] = values
+		}
+	}
 }
 
 // clientAddress is the IP address of the client, or of what is in front of it.

@@ -501,3 +501,39 @@ func FuzzOpenID(f *testing.F) {
 		}
 	})
 }
+
+// The server does not know what a client means by the header, for which net/http sends a request again that may have been
+// executed.
+func TestRequestsThatMayHaveBeenExecutedAreNotSentAgain(t *testing.T) {
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
+			var executed atomic.Int32
+			var sent atomic.Value
+			owner := newReplica(t, keys, "a", func(_ http.ResponseWriter, r *http.Request) {
+				sent.Store(r.Header.Get(name))
+				if executed.Add(1) > 1 {
+					panic(http.ErrAbortHandler) // the replica fails after the first request on the connection
+				}
+			})
+			other := newReplica(t, keys, "a", nil)
+			call := func() int {
+				const message = `{"jsonrpc":"2.0","id":1,"method":"tools/call"}`
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", strings.NewReader(message))
+				r.Header.Set(name, "once")
+				out := other.Request(r, owner.Self())
+				out.Body, out.ContentLength = r.Body, r.ContentLength
+				out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(message)), nil }
+				w := httptest.NewRecorder()
+				other.Forward(w, r, out, owner.Self(), func() json.RawMessage { return nil })
+				return w.Code
+			}
+
+			g.Expect(call()).To(Equal(http.StatusOK))
+			g.Expect(call()).To(Equal(http.StatusBadGateway))
+			g.Expect(executed.Load()).To(BeEquivalentTo(2))
+			g.Expect(sent.Load()).To(Equal("once"))
+		})
+	}
+}
