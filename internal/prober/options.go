@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
@@ -60,8 +61,9 @@ func New(options Options) (*Prober, error) {
 		return nil, err
 	}
 	implementation := &mcp.Implementation{Name: "fixpoint-prober", Version: options.Version}
-	// The prober declares no capabilities, so servers send it no requests.
+	// The prober declares no capabilities, so honest servers send it no requests.
 	client := mcp.NewClient(implementation, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}})
+	client.AddReceivingMiddleware(onlyPings)
 	p := &Prober{
 		options:    options,
 		client:     client,
@@ -79,6 +81,17 @@ func New(options Options) (*Prober, error) {
 		p.subscribe(options.Notify)
 	}
 	return p, nil
+}
+
+// onlyPings ignores requests and notifications of servers, except for pings. The handlers of the SDK are not made for hostile
+// servers: one panics if a notification has no params, and others send requests.
+func onlyPings(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
+		if method == "ping" {
+			return next(ctx, method, request)
+		}
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "a probe handles no requests and notifications"}
+	}
 }
 
 func setDefaults(options *Options) {
