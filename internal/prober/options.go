@@ -64,6 +64,7 @@ func New(options Options) (*Prober, error) {
 	// The prober declares no capabilities, so honest servers send it no requests.
 	client := mcp.NewClient(implementation, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}})
 	client.AddReceivingMiddleware(onlyPings)
+	client.AddSendingMiddleware(withoutCache)
 	p := &Prober{
 		options:    options,
 		client:     client,
@@ -91,6 +92,28 @@ func onlyPings(next mcp.MethodHandler) mcp.MethodHandler {
 			return next(ctx, method, request)
 		}
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "a probe handles no requests and notifications"}
+	}
+}
+
+// withoutCache makes the SDK request each page of a list. It takes a page that it has read before from a cache for as long as
+// the server has allowed, so a list whose pages repeat would never end, without a request that counts against the limits.
+func withoutCache(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
+		result, err := next(ctx, method, request)
+		if err != nil {
+			return nil, err
+		}
+		switch list := result.(type) {
+		case *mcp.ListToolsResult:
+			list.TTLMs = 0
+		case *mcp.ListPromptsResult:
+			list.TTLMs = 0
+		case *mcp.ListResourcesResult:
+			list.TTLMs = 0
+		case *mcp.ListResourceTemplatesResult:
+			list.TTLMs = 0
+		}
+		return result, nil
 	}
 }
 
