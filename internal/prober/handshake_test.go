@@ -328,6 +328,32 @@ func TestServerWithoutDiscover(t *testing.T) {
 	g.Expect(found.version).To(Equal(sessionVersion))
 }
 
+// What a server that does not know server/discover responds to it is for people, and can be anything.
+func TestBodiesOfErrorsDoNotCount(t *testing.T) {
+	for name, body := range map[string]string{
+		"long":     "<html>" + strings.Repeat("<p>No such page.</p>", handshakeKept/10) + "</html>",
+		"no JSON":  "<html lang=\"en\n",
+		"brackets": strings.Repeat("[", handshakeValues+1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			initialized := answers(false, map[string]func() string{"initialize": constant(withTools)})
+			server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Mcp-Method") == "server/discover" {
+					w.Header().Set("Content-Type", "text/html")
+					w.WriteHeader(http.StatusNotFound)
+					_, _ = io.WriteString(w, body)
+					return
+				}
+				initialized.ServeHTTP(w, r)
+			}))
+			found := probeOnce(t, Target{URL: server.URL})
+			g.Expect(found.err).To(BeNil())
+			g.Expect(found.listErr).To(Equal(&Error{Kind: Protocol, Code: -32601}), "not that of the response to server/discover")
+		})
+	}
+}
+
 // The SDK handles what a server sends in goroutines, in which a panic ends the manager.
 func TestRequestsAndNotificationsOfServersHaveNoEffect(t *testing.T) {
 	for _, method := range []string{
