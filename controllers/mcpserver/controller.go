@@ -207,10 +207,15 @@ func newEngine(dependencies phases.Dependencies, o Options, r readers, probes Pr
 		Finalizer:  Finalizer,
 		Phases:     Phases(),
 		Scope: func(server *v1beta1.MCPServer) *scope {
-			return &scope{
+			s := &scope{
 				server: server, readers: r, reader: reader, uncached: uncached, ingressClasses: ingressClasses,
 				prober: probes, settings: o.Settings, clock: dependencies.Clock,
 			}
+			if isNotProbed(server) {
+				// A reconcile that was running may have set the target after stopProbing.
+				s.forget(client.ObjectKeyFromObject(server))
+			}
+			return s
 		},
 		Conditions: func(server *v1beta1.MCPServer) []metav1.Condition { return server.Status.Conditions },
 		Status:     func(s *scope, summary phases.Summary) ssa.Configuration { return desiredStatus(s, summary) },
@@ -223,6 +228,11 @@ func newEngine(dependencies phases.Dependencies, o Options, r readers, probes Pr
 	}, dependencies)
 }
 
+// isNotProbed reports whether an MCPServer is not probed whatever its pods.
+func isNotProbed(server *v1beta1.MCPServer) bool {
+	return server.Spec.Suspend || server.DeletionTimestamp != nil
+}
+
 // stopProbing stops probing MCPServers that are deleted or suspended.
 func stopProbing(p *prober.Prober, r readers) handler.EventHandler {
 	forget := func(key client.ObjectKey) {
@@ -231,7 +241,7 @@ func stopProbing(p *prober.Prober, r readers) handler.EventHandler {
 	}
 	return handler.TypedFuncs[client.Object, reconcile.Request]{
 		UpdateFunc: func(_ context.Context, e updateEvent, _ requestQueue) {
-			if server, ok := e.ObjectNew.(*v1beta1.MCPServer); ok && (server.Spec.Suspend || server.DeletionTimestamp != nil) {
+			if server, ok := e.ObjectNew.(*v1beta1.MCPServer); ok && isNotProbed(server) {
 				forget(client.ObjectKeyFromObject(server))
 			}
 		},

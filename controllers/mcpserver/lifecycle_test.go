@@ -187,6 +187,16 @@ func TestSuspendedServerIsNotChanged(t *testing.T) {
 	l.Expect(l.server().Status.Phase).To(Equal(v1beta1.PhaseSuspended))
 }
 
+// A reconcile that is running when the MCPServer is suspended sets its target after the event.
+func TestSuspendedServerIsNotProbedAfterTheNextReconcile(t *testing.T) {
+	l := newLifecycle(t, setup.Options{NoClusterRights: true}, staticGatewayAPI(false))
+	l.settle()
+	l.edit(func(server *v1beta1.MCPServer) { server.Spec.Suspend = true })
+	l.probes.Set(client.ObjectKey{Namespace: "acme", Name: "tools"}, prober.Target{})
+	l.settle()
+	l.Expect(l.probes.set).To(BeEmpty())
+}
+
 func TestReportedDriftIsNotCorrected(t *testing.T) {
 	for policy, want := range map[v1beta1.DriftPolicy]string{v1beta1.DriftReport: "by hand", v1beta1.DriftCorrect: "mcp"} {
 		l := newLifecycle(t, setup.Options{NoClusterRights: true}, staticGatewayAPI(false), func(s *spec) { s.DriftPolicy = policy })

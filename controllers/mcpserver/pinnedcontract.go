@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -104,7 +105,7 @@ func (s *scope) decideGates(ctx context.Context) phases.Next {
 	approved, recorded := approvedContract(s.server), recordedContract(s.server)
 	pods := make([]gatedPod, len(live))
 	for i := range live {
-		pods[i] = gatedPodOf(&live[i], offers, approved, recorded)
+		pods[i] = gatedPodOf(&live[i], offers[live[i].UID], approved, recorded)
 	}
 	s.pinned.decision = decideContract(pods, approved, recorded)
 	var changes []gateChange
@@ -122,8 +123,8 @@ func (s *scope) decideGates(ctx context.Context) phases.Next {
 	}
 }
 
-// offers are the contracts of the pods, by the host of their addresses.
-func (s *scope) offers(ctx context.Context) (map[string]prober.Offer, error) {
+// offers are the contracts of the pods, by their UIDs and the hosts of their addresses: another pod may have got an address.
+func (s *scope) offers(ctx context.Context) (map[types.UID]map[string]prober.Offer, error) {
 	key := client.ObjectKeyFromObject(s.server)
 	pods, err := s.servingPods(ctx)
 	if err != nil {
@@ -139,10 +140,14 @@ func (s *scope) offers(ctx context.Context) (map[string]prober.Offer, error) {
 	}
 	s.prober.Set(key, target)
 	result, _ := s.prober.Result(key)
-	offers := make(map[string]prober.Offer, len(result.Offers))
+	offers := make(map[types.UID]map[string]prober.Offer, len(result.Offers))
 	for address, offer := range result.Offers {
 		host, _, _ := net.SplitHostPort(address)
-		offers[host] = lessApproved(offers[host], offer, approvedContract(s.server), recordedContract(s.server))
+		uid := types.UID(target.Identities[address])
+		if offers[uid] == nil {
+			offers[uid] = map[string]prober.Offer{}
+		}
+		offers[uid][host] = lessApproved(offers[uid][host], offer, approvedContract(s.server), recordedContract(s.server))
 	}
 	return offers, nil
 }

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -321,6 +322,28 @@ func TestGatesAreSetBeforeAllPhases(t *testing.T) {
 	written.err = &ssa.Error{Reason: ssa.ReasonStale}
 	_, err = action.Func(t.Context())
 	g.Expect(ssa.IsStale(err)).To(BeTrue())
+}
+
+// A pod gets the address of one that has just ended before the EndpointSlice says so.
+func TestGateDoesNotDependOnTheContractOfAnotherPodThatHadTheAddress(t *testing.T) {
+	for name, c := range map[string]struct {
+		uid   string
+		gates []corev1.ConditionStatus
+	}{
+		"the pod that was probed": {"uid of tools-b-11111", []corev1.ConditionStatus{corev1.ConditionTrue}},
+		"another pod":             {"uid of tools-b-22222", []corev1.ConditionStatus{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			pod := gatedPodAt("tools-b", "10.0.0.1", "")
+			pod.UID = types.UID(c.uid)
+			s := pinnedScope(&offersOf{offers: map[string]string{"10.0.0.1:8080": "d1"}}, &statuses{}, pod,
+				slice("a", "tools", 8080, ofPod("10.0.0.1", "tools-b-11111", discoveryv1.EndpointConditions{Ready: ptr.To(true)})))
+			s.decideGates(t.Context())
+			g.Expect(s.pinned.err).NotTo(HaveOccurred())
+			g.Expect(s.pinned.decision.gates).To(Equal(c.gates))
+		})
+	}
 }
 
 // pinnedScope is a scope in a cluster with objects, whose gates are written to written.

@@ -71,6 +71,17 @@ func TestDiff(t *testing.T) {
 	g.Expect(Diff(from, from)).To(BeEmpty())
 }
 
+// A server may hide instructions for models in characters that people do not see.
+func TestDiffShowsCharactersThatCannotBePrinted(t *testing.T) {
+	g := NewWithT(t)
+	tool := func(description string) prober.ContractText {
+		return prober.ContractText{Items: []prober.TextItem{item(prober.Tool, "a", `{"name":"a","description":"Reads.`+description+`"}`)}}
+	}
+	diffs := Diff(tool(`\u200b\u200b`), tool(`\u200b\u200c`))
+	g.Expect(diffs).To(ConsistOf(HaveField("Lines", []string{`-description: Reads.\u200b\u200b`, `+description: Reads.\u200b\u200c`, ` name: a`})))
+	g.Expect(Lines(json.RawMessage(`{"description":"\u202e\ufeff"}`))).To(Equal([]string{`description: "\u202e\uFEFF"`}))
+}
+
 func TestUnifiedLeavesOutEqualLines(t *testing.T) {
 	g := NewWithT(t)
 	var from []string

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -48,7 +49,7 @@ func Diff(from, to prober.ContractText) []ItemDiff {
 		if slices.Equal(before.lines, after.lines) {
 			continue
 		}
-		diff := ItemDiff{Kind: key.kind, Name: key.name, Change: Description, Lines: unified(before.lines, after.lines)}
+		diff := ItemDiff{Kind: key.kind, Name: key.name, Change: Description, Lines: printable(unified(before.lines, after.lines))}
 		switch {
 		case before.lines == nil:
 			diff.Change = Added
@@ -95,21 +96,25 @@ func linesOf(definition json.RawMessage) []string {
 	if err != nil {
 		raw = definition
 	}
-	lines := strings.Split(strings.TrimRight(string(raw), "\n"), "\n")
-	for i := range lines {
-		lines[i] = printable(lines[i])
-	}
-	return lines
+	return strings.Split(strings.TrimRight(string(raw), "\n"), "\n")
 }
 
-// printable replaces characters that could control a terminal, or the direction of text.
-func printable(line string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
+// printable escapes characters that could control a terminal, or the direction of text, and those that people do not see, in
+// which a server may hide instructions for models. Lines are compared before, because their text may contain such escapes.
+func printable(lines []string) []string {
+	for i, line := range lines {
+		var escaped strings.Builder
+		for _, r := range line {
+			if unicode.IsPrint(r) {
+				escaped.WriteRune(r)
+			} else {
+				quoted := strconv.QuoteRuneToASCII(r)
+				escaped.WriteString(quoted[1 : len(quoted)-1])
+			}
 		}
-		return '\uFFFD'
-	}, line)
+		lines[i] = escaped.String()
+	}
+	return lines
 }
 
 // schemaOf is a definition without the members that describe it.
@@ -211,4 +216,4 @@ func compareRest(from, to []string) (all []string) {
 }
 
 // Lines are the lines of a definition as YAML. They contain only characters that can be printed.
-func Lines(definition json.RawMessage) []string { return linesOf(definition) }
+func Lines(definition json.RawMessage) []string { return printable(linesOf(definition)) }

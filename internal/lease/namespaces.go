@@ -41,11 +41,15 @@ func (n Namespaces) intersect(other Namespaces) Namespaces {
 }
 
 // Change is a change of the namespaces that a guard permits.
-type Change struct{ Before, After Namespaces }
+type Change struct {
+	Before, After Namespaces
+	// expired is true if nothing was permitted any more before the change, because the claim had expired.
+	expired bool
+}
 
-// Gained reports whether the namespace is permitted since the change.
+// Gained reports whether the namespace is permitted since the change, also if it was before the claim expired.
 func (c Change) Gained(namespace string) bool {
-	return c.After.Has(namespace) && !c.Before.Has(namespace)
+	return c.After.Has(namespace) && (c.expired || !c.Before.Has(namespace))
 }
 
 // Lost reports whether the namespace was permitted until the change.
@@ -120,15 +124,12 @@ func (g *Guard) setClaims(update func(*claims)) {
 	g.claims.notifying.Lock()
 	defer g.claims.notifying.Unlock()
 	g.mu.Lock()
-	change := Change{Before: g.claims.held}
-	if !g.claims.isValid(g.now()) {
-		change.Before = Namespaces{} // reconciles were refused since
-	}
+	change := Change{Before: g.claims.held, expired: !g.claims.isValid(g.now())} // reconciles were refused since
 	update(g.claims)
 	change.After = g.claims.held
 	subscribers := slices.Clone(g.claims.subscribers)
 	g.mu.Unlock()
-	if change.Before.Equal(change.After) {
+	if change.Before.Equal(change.After) && (!change.expired || change.After.Empty()) {
 		return
 	}
 	for _, subscriber := range subscribers {

@@ -238,6 +238,11 @@ func TestSubscribersLearnOfChanges(t *testing.T) {
 		elapse(claimsValid)
 		g.Expect(guard.Claim(names("b"), claimsValid, recorded)).To(Succeed())
 		g.Expect(gained).To(Equal([]string{"a", "b", "b"}), "reconciles were refused since the claim expired")
+		g.Expect(lost).To(Equal([]string{"a"}))
+
+		elapse(claimsValid)
+		g.Expect(guard.GiveUpAllBut(t.Context(), names())).To(Succeed())
+		g.Expect(lost).To(Equal([]string{"a", "b"}), "another release has claimed it since the claim expired")
 	})
 }
 

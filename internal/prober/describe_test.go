@@ -159,6 +159,31 @@ func TestServersAreNotAskedForWhatTheyDoNotDeclare(t *testing.T) {
 	}
 }
 
+// The SDK takes a page that it has read from a cache, as long as the server has allowed: it would read such a list forever,
+// without a request.
+func TestPagesThatRepeatEnd(t *testing.T) {
+	const cached = `"resultType":"complete","ttlMs":3600000,"cacheScope":"private"`
+	for list, key := range map[string]string{"tools": "tools", "prompts": "prompts", "resources": "resources", "resources/templates": "resourceTemplates"} {
+		t.Run(list, func(t *testing.T) {
+			g := NewWithT(t)
+			results := map[string]func() string{
+				"server/discover": constant(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"prompts":{},"resources":{}},` + cached + `}`),
+			}
+			for _, other := range []string{"tools", "prompts", "resources"} {
+				results[other+"/list"] = constant(`{"` + other + `":[],` + cached + `}`)
+			}
+			results[list+"/list"] = constant(`{"` + key + `":[],"nextCursor":"again",` + cached + `}`)
+
+			found := probeOnce(t, withContract(Target{URL: serve(t, answers(false, results)).URL}))
+
+			g.Expect(found.err).To(BeNil())
+			g.Expect(found.server.ProtocolVersion).To(Equal(statelessVersion))
+			g.Expect(firstOf(found.listErr, found.contractErr)).To(Equal(errTooLarge))
+			g.Expect(found.contract).To(BeNil())
+		})
+	}
+}
+
 // The limit of the handshake does not hold for lists.
 func TestLongListsAreCounted(t *testing.T) {
 	g := NewWithT(t)

@@ -328,6 +328,80 @@ func TestServerWithoutDiscover(t *testing.T) {
 	g.Expect(found.version).To(Equal(sessionVersion))
 }
 
+// What a server that does not know server/discover responds to it is for people, and can be anything.
+func TestBodiesOfErrorsDoNotCount(t *testing.T) {
+	for name, body := range map[string]string{
+		"long":     "<html>" + strings.Repeat("<p>No such page.</p>", handshakeKept/10) + "</html>",
+		"no JSON":  "<html lang=\"en\n",
+		"brackets": strings.Repeat("[", handshakeValues+1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			initialized := answers(false, map[string]func() string{"initialize": constant(withTools)})
+			server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Mcp-Method") == "server/discover" {
+					w.Header().Set("Content-Type", "text/html")
+					w.WriteHeader(http.StatusNotFound)
+					_, _ = io.WriteString(w, body)
+					return
+				}
+				initialized.ServeHTTP(w, r)
+			}))
+			found := probeOnce(t, Target{URL: server.URL})
+			g.Expect(found.err).To(BeNil())
+			g.Expect(found.listErr).To(Equal(&Error{Kind: Protocol, Code: -32601}), "not that of the response to server/discover")
+		})
+	}
+}
+
+// The SDK handles what a server sends in goroutines, in which a panic ends the manager.
+func TestRequestsAndNotificationsOfServersHaveNoEffect(t *testing.T) {
+	for _, method := range []string{
+		"completion/complete", "elicitation/create", "ping", "roots/list", "sampling/createMessage", "unknown",
+		"notifications/cancelled", "notifications/elicitation/complete", "notifications/message", "notifications/progress",
+		"notifications/prompts/list_changed", "notifications/resources/list_changed", "notifications/resources/updated",
+		"notifications/subscriptions/acknowledged", "notifications/tools/list_changed", "notifications/unknown",
+	} {
+		for _, params := range []string{"", `,"params":null`, `,"params":{}`} {
+			t.Run(method+params, func(t *testing.T) {
+				g := NewWithT(t)
+				var mu sync.Mutex
+				received := map[string]int{}
+				server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					var message struct {
+						ID     json.RawMessage
+						Method string
+					}
+					_ = json.NewDecoder(r.Body).Decode(&message)
+					mu.Lock()
+					received[message.Method]++
+					mu.Unlock()
+					if message.Method != "initialize" && message.Method != "tools/list" {
+						w.WriteHeader(http.StatusAccepted)
+						return
+					}
+					id := `,"id":"a"`
+					if strings.HasPrefix(method, "notifications/") {
+						id = ""
+					}
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":%q%s%s}\n\n", method, id, params)
+					_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n\n", message.ID, withTools)
+				}))
+
+				found := probeOnce(t, Target{URL: server.URL}, func(j *job) { j.version = sessionVersion })
+
+				g.Expect(found.err).To(BeNil())
+				g.Expect(found.listErr).To(BeNil())
+				mu.Lock()
+				defer mu.Unlock()
+				g.Expect(received).To(And(HaveKeyWithValue("initialize", 1), HaveKeyWithValue("tools/list", 1)))
+				g.Expect(received).NotTo(HaveKey("completion/complete"))
+			})
+		}
+	}
+}
+
 func TestSessionsOfRejectedRequestsAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
@@ -60,8 +61,10 @@ func New(options Options) (*Prober, error) {
 		return nil, err
 	}
 	implementation := &mcp.Implementation{Name: "fixpoint-prober", Version: options.Version}
-	// The prober declares no capabilities, so servers send it no requests.
+	// The prober declares no capabilities, so honest servers send it no requests.
 	client := mcp.NewClient(implementation, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}})
+	client.AddReceivingMiddleware(onlyPings)
+	client.AddSendingMiddleware(withoutCache)
 	p := &Prober{
 		options:    options,
 		client:     client,
@@ -79,6 +82,39 @@ func New(options Options) (*Prober, error) {
 		p.subscribe(options.Notify)
 	}
 	return p, nil
+}
+
+// onlyPings ignores requests and notifications of servers, except for pings. The handlers of the SDK are not made for hostile
+// servers: one panics if a notification has no params, and others send requests.
+func onlyPings(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
+		if method == "ping" {
+			return next(ctx, method, request)
+		}
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "a probe handles no requests and notifications"}
+	}
+}
+
+// withoutCache makes the SDK request each page of a list. It takes a page that it has read before from a cache for as long as
+// the server has allowed, so a list whose pages repeat would never end, without a request that counts against the limits.
+func withoutCache(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
+		result, err := next(ctx, method, request)
+		if err != nil {
+			return nil, err
+		}
+		switch list := result.(type) {
+		case *mcp.ListToolsResult:
+			list.TTLMs = 0
+		case *mcp.ListPromptsResult:
+			list.TTLMs = 0
+		case *mcp.ListResourcesResult:
+			list.TTLMs = 0
+		case *mcp.ListResourceTemplatesResult:
+			list.TTLMs = 0
+		}
+		return result, nil
+	}
 }
 
 func setDefaults(options *Options) {

@@ -73,7 +73,7 @@ type member struct {
 	slow bool
 	// due is when the next probe should start.
 	due time.Time
-	// lastAnswer is the start of the last successful probe.
+	// lastAnswer is the start of the last probe that succeeded, or to which the server responded with 401 or 403.
 	lastAnswer time.Time
 	// version is the protocol version to request; empty means the newest.
 	version string

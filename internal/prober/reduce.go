@@ -33,6 +33,7 @@ var (
 	errTooManyItems  = &Error{Kind: TooLarge, Detail: "a list has more than 10000 items"}
 	errTooDeep       = &Error{Kind: TooLarge, Detail: "JSON is nested deeper than 64 levels"}
 	errNotJSON       = &Error{Kind: NotMCP}
+	errByteOrderMark = &Error{Kind: NotMCP, Detail: "an event stream begins with a byte order mark"}
 	errLineEnd       = &Error{Kind: NotMCP, Detail: "an event stream has a carriage return without a line feed"}
 )
 
@@ -175,7 +176,8 @@ func (r *reducer) next(b byte) *Error {
 }
 
 // nextInEvents passes all fields of an event, and reads the data as JSON. It rejects a carriage return without a line feed,
-// which is the end of a line for some clients, and for others, such as the SDK, is not.
+// which is the end of a line for some clients, and for others, such as the SDK, is not; and a byte order mark, after which some
+// clients read an event that the SDK ignores.
 func (r *reducer) nextInEvents(b byte) *Error {
 	if r.line.returned && b != '\n' {
 		return errLineEnd
@@ -194,7 +196,9 @@ func (r *reducer) nextInEvents(b byte) *Error {
 			r.messages++
 		}
 	case len(r.line.field) <= len("data"):
-		r.line.field = append(r.line.field, b)
+		if r.line.field = append(r.line.field, b); string(r.line.field) == "\ufeff" {
+			return errByteOrderMark
+		}
 	}
 	return r.keep(b)
 }

@@ -108,6 +108,7 @@ func TestReducerRejects(t *testing.T) {
 		"a control character":                        {body: "{\"a\":\"\x00\"}", then: "the response is not MCP"},
 		"a control character in an item":             {body: "{\"result\":{\"tools\":[\"\x00\"]}}", then: "the response is not MCP"},
 		"a line that is empty only for the SDK":      {events: true, body: "event: ping\ndata: [\n\r\r\ndata: {\"result\":{\"tools\":[1]}}\n\n", then: carriageReturn},
+		"an event that other clients read":           {events: true, body: "\ufeffdata: {\"result\":{\"tools\":[1]}}\n\n", then: "the response is not MCP: an event stream begins with a byte order mark"},
 		"a line that ends only for other clients":    {events: true, body: ": x\rdata: {\"result\":{\"tools\":[1]}}\n\n", then: carriageReturn},
 		"a carriage return within a list of an item": {events: true, body: "data: {\"result\":{\"tools\":[{\"enum\":[1,\r2,\ndata: 3]}]}}\n\n", then: carriageReturn},
 		"a carriage return within an item":           {events: true, body: "data: {\"result\":{\"tools\":[[ \r ]]}}\n\n", then: carriageReturn},

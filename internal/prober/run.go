@@ -154,8 +154,10 @@ func (p *Prober) record(m *member, j job, a answer) {
 	m.version = a.version
 	m.unlisted = false
 	m.noteRefusal(a.err)
-	if a.err == nil {
+	if a.err == nil || a.err.closed() {
 		m.lastAnswer = j.started
+	}
+	if a.err == nil {
 		p.updateContract(m, j, a)
 		switch {
 		case m.unready: // clients do not reach it

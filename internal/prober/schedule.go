@@ -27,9 +27,9 @@ func (p *Prober) nextProbe(m *member, first bool, started, ended time.Time) time
 	if isStarting || m.unlisted {
 		due = started.Add(scale(interval, initialRetry))
 	}
-	if m.history.failures > 0 && m.history.state == Answering {
+	if m.history.failures > 0 && (m.history.state == Answering || m.history.state == Closed) {
 		// The next probe decides whether the replica is Failing, which must be known two intervals after the
-		// last success.
+		// last response.
 		deadline := m.lastAnswer.Add(2*interval - m.entry.target.Timeout - batchWindow)
 		due = earliest(due, deadline)
 	}

@@ -243,6 +243,31 @@ func TestStoppedServerIsFailingWithinTwoIntervals(t *testing.T) {
 	}
 }
 
+// A server that requires credentials, which the manager does not have, responds.
+func TestStoppedServerWithCredentialsIsFailingWithinTwoIntervals(t *testing.T) {
+	g := NewWithT(t)
+	const interval = 30 * time.Second
+	s := newSimulation(t, 4)
+	s.setScript(fails(Unauthorized))
+	s.Set(name("web"), Target{URL: "http://web/mcp", Interval: interval, Timeout: time.Second})
+	start(t, s.Prober)
+	s.settle()
+	s.advance(interval, time.Second)
+	s.Prober.mu.Lock()
+	s.random = func() float64 { return 1 }
+	s.Prober.mu.Unlock()
+	responds := s.count("web")
+	for s.count("web") == responds {
+		s.advance(time.Second, time.Second)
+	}
+	g.Expect(s.result("web").State).To(Equal(Closed))
+
+	s.setScript(fails(Refused))
+	s.advance(2*interval, time.Second)
+
+	g.Expect(s.result("web").State).To(Equal(Failing))
+}
+
 func TestServerThatFailsForSecondsIsNotFailing(t *testing.T) {
 	g := NewWithT(t)
 	s := newSimulation(t, 4)
@@ -933,6 +958,7 @@ func TestNextProbeDependsOnTheLastOnes(t *testing.T) {
 		"failed once":                    {member: member{history: history{state: Answering, failures: 1}, lastAnswer: now.Add(-interval)}, random: 1, then: interval - timeout - batchWindow},
 		"failed once, long ago":          {member: member{history: history{state: Answering, failures: 1}, lastAnswer: now.Add(-3 * interval)}, then: 10 * time.Second},
 		"failed soon after it succeeded": {member: member{history: history{state: Answering, failures: 1}, lastAnswer: now}, then: 90 * time.Second},
+		"failed once, after a 401":       {member: member{history: history{state: Closed, failures: 1}, lastAnswer: now.Add(-interval)}, random: 1, then: interval - timeout - batchWindow},
 		"takes almost an interval":       {member: member{history: history{state: Answering}}, takes: 95 * time.Second, then: 105 * time.Second},
 	} {
 		t.Run(how, func(t *testing.T) {

@@ -220,15 +220,19 @@ func (w *probeTransport) read(r *reducer, length int64, part []byte) ([]byte, *E
 		rejected = errTooLarge
 	}
 	if rejected != nil {
-		w.observed.rejected = rejected
 		return nil, rejected
 	}
 	return r.out, nil
 }
 
-func (w *probeTransport) markBroken() {
+// noteBody records why a body could not be read: because it was rejected, or else because it broke off.
+func (w *probeTransport) noteBody(rejected *Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if rejected != nil {
+		w.observed.rejected = rejected
+		return
+	}
 	w.observed.broken = true
 }
 
@@ -319,6 +323,8 @@ type limitedBody struct {
 	probeTransport *probeTransport
 	reducer        reducer
 	begun          bool
+	// isError is true for the body of a response with an error, which may be anything. The probe does not depend on it.
+	isError bool
 	// raw is the buffer for reading, pending what the SDK has not read yet, and err the error after it.
 	raw     [4 << 10]byte
 	pending []byte
@@ -329,7 +335,11 @@ type limitedBody struct {
 func (w *probeTransport) limit(request *http.Request, response *http.Response) *limitedBody {
 	media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	events := media == "text/event-stream" || w.job.transport == SSE && request.Method == http.MethodGet
-	return &limitedBody{body: response.Body, probeTransport: w, reducer: reducer{kept: &w.kept, contract: w.contract, events: events}}
+	l := &limitedBody{body: response.Body, probeTransport: w, reducer: reducer{kept: &w.kept, contract: w.contract, events: events}}
+	if response.StatusCode >= http.StatusBadRequest {
+		l.isError, l.reducer = true, reducer{kept: &kept{maxBytes: handshakeKept, maxValues: handshakeValues}}
+	}
+	return l
 }
 
 // Read implements io.Reader.
@@ -355,12 +365,15 @@ func (l *limitedBody) fill() {
 	}
 	pending, rejected := l.probeTransport.read(&l.reducer, length, l.raw[:n])
 	l.pending, l.err = pending, err
-	if rejected != nil {
-		l.err = rejected
-		return
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		l.probeTransport.markBroken()
+	switch {
+	case rejected == nil && (err == nil || errors.Is(err, io.EOF)):
+	case l.isError:
+		l.err = io.EOF
+	default:
+		if rejected != nil {
+			l.err = rejected
+		}
+		l.probeTransport.noteBody(rejected)
 	}
 }
 
