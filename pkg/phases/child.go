@@ -48,7 +48,7 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	// owner reference is added to it. If the spec is invalid, return a [reconcile.TerminalError]: others are retried.
 	Desired func(scope S) (C, error)
 	// ChildName is the child's name, by default that of the owner. Two children of one kind need it. It
-	// must depend on nothing but the owner's identity.
+	// must depend on nothing but the owner's identity, and no other phase may have a child of this kind and name.
 	ChildName func(scope S) string
 	// ChildNamespace is the child's namespace, by default that of the owner. A cluster-scoped owner needs it for
 	// a child that is namespaced. It must depend on nothing but the owner's identity.
@@ -269,6 +269,9 @@ func (m *Children[S, C, L]) propose(ctx context.Context, p Reconcile[S]) ([]L, N
 		case Verdict:
 			lives, verdict = append(lives, live), graver(verdict, waiting)
 		default:
+			if wrong := m.shared(p, ptr.Deref(member.GetName(), "")); wrong != nil {
+				next = wrong
+			}
 			return nil, next, nil
 		}
 	}
@@ -659,6 +662,20 @@ func (m *Children[S, C, L]) wrong(p Reconcile[S], desired []C) Verdict {
 
 func bug(what string) Verdict {
 	return Stalled(ReasonFailed, what+": this is a bug in the operator")
+}
+
+// shared says which other phase has the child too, or nil. Each of the two would revert what the other applies.
+func (m *Children[S, C, L]) shared(p Reconcile[S], name string) Verdict {
+	for i := range p.slots {
+		other := &p.slots[i]
+		if !p.isBeside(other, m.Name, m.kind, m.namespaceIn(p)) {
+			continue
+		}
+		if names, _ := other.Names(p); slices.Contains(names, name) { // a phase that cannot say finds out in its turn
+			return bug(fmt.Sprintf("phases %s and %s have the same child, %s %s", m.Name, other.name, m.kind.Kind, name))
+		}
+	}
+	return nil
 }
 
 func namesOf[C ssa.Configuration](desired []C) []string {

@@ -658,6 +658,50 @@ func TestConfigurationOfAnotherObjectIsRefused(t *testing.T) {
 	}
 }
 
+func TestChildOfTwoPhasesIsRefused(t *testing.T) {
+	const want = "phases Boot and Data have the same child, Disk boot: this is a bug in the operator"
+	data := diskOf("Data")
+	data.ChildName = func(*scope) string { return "boot" }
+	data.Desired = func(*scope) (*deviceConfiguration, error) { return disk("boot").with("class", "slow"), nil }
+	cases := map[string]phase{"a child": data, "a member of a set": disksOf("Data")}
+	for name, second := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// Given two phases whose child is the same
+			cluster := newFakeCluster()
+			h := newHarness(cluster, diskOf("Boot"), second)
+			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast", "Data": "boot=slow"}})
+
+			// When it is reconciled
+			h.mustReconcile(t)
+			h.settle(t)
+
+			// Then neither reverts the other, and the status names both
+			g.Expect(cluster.writes).To(Equal([]string{"finalize", "status"}))
+			g.Expect(h.states()).To(ContainElement("Stalled=True/Failed"))
+			g.Expect(h.condition(t, "BootReady").Message).To(Equal(want))
+		})
+	}
+}
+
+func TestChildOfTwoPhasesIsNotAppliedAlternately(t *testing.T) {
+	g := NewWithT(t)
+	// Given a disk that an earlier version of the operator has applied in one phase
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	data := diskOf("Data")
+	data.ChildName = func(*scope) string { return "boot" }
+	data.Desired = func(*scope) (*deviceConfiguration, error) { return disk("boot").with("class", "slow"), nil }
+
+	// When another phase has the same child
+	h.definition.Phases = append(h.definition.Phases, data)
+	h.mustReconcile(t)
+	h.mustReconcile(t)
+
+	// Then it stays as the first phase has applied it
+	g.Expect(h.writes).To(Equal([]string{"status"}))
+	g.Expect(h.condition(t, phases.ConditionReady).Message).To(Equal("Data: phases Data and Boot have the same child, Disk boot: this is a bug in the operator"))
+}
+
 func inNamespace(c *deviceConfiguration, namespace string) *deviceConfiguration {
 	c.WithNamespace(namespace)
 	return c

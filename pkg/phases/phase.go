@@ -105,7 +105,7 @@ func (p Reconcile[S]) owns(live client.Object) bool {
 // cannot say, which it says itself when it runs.
 func (p Reconcile[S]) namedByOthers(phase string, kind schema.GroupVersionKind, namespace string) (names []string, known bool) {
 	for i := range p.slots {
-		if p.slots[i].kind != kind || p.slots[i].name == phase || p.namespaceOf(&p.slots[i]) != namespace {
+		if !p.isBeside(&p.slots[i], phase, kind, namespace) {
 			continue
 		}
 		more, err := p.slots[i].Names(p)
@@ -115,6 +115,11 @@ func (p Reconcile[S]) namedByOthers(phase string, kind schema.GroupVersionKind, 
 		names = append(names, more...)
 	}
 	return names, true
+}
+
+// isBeside says whether another phase has children of the kind in the namespace.
+func (p Reconcile[S]) isBeside(other *slot[S], phase string, kind schema.GroupVersionKind, namespace string) bool {
+	return other.kind == kind && other.name != phase && p.namespaceOf(other) == namespace
 }
 
 func (p Reconcile[S]) namespaceOf(s *slot[S]) string {
