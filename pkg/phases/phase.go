@@ -101,20 +101,18 @@ func (p Reconcile[S]) owns(live client.Object) bool {
 	return !isNil(live) && metav1.IsControlledBy(live, p.Owner)
 }
 
-// namedByOthers are the names of other phases' children of a kind in a namespace. They are not known if a phase
+// namedByOthers are the names of other phases' children of a kind in a namespace. They are not all known if a phase
 // cannot say, which it says itself when it runs.
 func (p Reconcile[S]) namedByOthers(phase string, kind schema.GroupVersionKind, namespace string) (names []string, known bool) {
+	known = true
 	for i := range p.slots {
 		if !p.isBeside(&p.slots[i], phase, kind, namespace) {
 			continue
 		}
 		more, err := p.slots[i].Names(p)
-		if err != nil {
-			return nil, false
-		}
-		names = append(names, more...)
+		names, known = append(names, more...), known && err == nil
 	}
-	return names, true
+	return names, known
 }
 
 // isBeside says whether another phase has children of the kind in the namespace.
