@@ -115,9 +115,9 @@ func (p Reconcile[S]) namedByOthers(phase string, kind schema.GroupVersionKind, 
 	return names, known
 }
 
-// isBeside says whether another phase has children of the kind in the namespace.
+// isBeside says whether another phase has children of the kind, in any version of its API, in the namespace.
 func (p Reconcile[S]) isBeside(other *slot[S], phase string, kind schema.GroupVersionKind, namespace string) bool {
-	return other.kind == kind && other.name != phase && p.namespaceOf(other) == namespace
+	return other.kind.GroupKind() == kind.GroupKind() && other.name != phase && p.namespaceOf(other) == namespace
 }
 
 func (p Reconcile[S]) namespaceOf(s *slot[S]) string {
