@@ -299,7 +299,7 @@ func (m *Children[S, C, L]) bring(ctx context.Context, p Reconcile[S], desired C
 
 func (m *Children[S, C, L]) bringFrom(ctx context.Context, p Reconcile[S], desired C, live L) (Next, error) {
 	if p.owns(live) && live.GetDeletionTimestamp() != nil {
-		return Wait(ReasonRecreating, describe(live)+" is being deleted"+finalizersOf(live)+"; it will be recreated", 0), nil
+		return Wait(ReasonRecreating, describe(live, p.Owner)+" is being deleted"+finalizersOf(live)+"; it will be recreated", 0), nil
 	}
 	request := m.request(p, desired, live)
 	decision, err := p.Cluster.Decide(request)
@@ -367,7 +367,7 @@ func (m *Children[S, C, L]) readiness(ctx context.Context, p Reconcile[S], live 
 	case m.onlyName == nil:
 		return Done("all " + m.kind.Kind + " objects applied")
 	default:
-		return Done(describe(live) + " applied")
+		return Done(describe(live, p.Owner) + " applied")
 	}
 }
 
@@ -386,13 +386,13 @@ func (m *Children[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], de
 	case extra == nil:
 		return verdict, nil
 	}
-	next := m.delete(extra, ReasonPruning, noLongerDesired)
+	next := m.delete(p, extra, ReasonPruning, noLongerDesired)
 	waiting, isWait := next.(Verdict)
 	switch {
 	case m.Prune == PruneLast && isWait:
 		waiting = DoneBecause(ReasonPruning, waiting.Message())
 	case m.Prune == PruneLast:
-		waiting = DoneBecause(ReasonPruning, describe(extra)+" will be deleted once unused")
+		waiting = DoneBecause(ReasonPruning, describe(extra, p.Owner)+" will be deleted once unused")
 	case !isWait:
 		return next, nil
 	}
@@ -409,7 +409,7 @@ func (m *Children[S, C, L]) retire(ctx context.Context, p Reconcile[S]) (Next, e
 	if extra == nil {
 		return nil, err
 	}
-	return m.delete(extra, ReasonPruning, noLongerDesired), nil
+	return m.delete(p, extra, ReasonPruning, noLongerDesired), nil
 }
 
 // unwanted finds an object of the kind that the owner controls and that neither this phase desires nor
@@ -565,7 +565,7 @@ func (m *Children[S, C, L]) mayExist(p Reconcile[S]) bool {
 func (m *Children[S, C, L]) deleteNext(p Reconcile[S], left []client.Object) Next {
 	others, _ := p.namedByOthers(m.Name, m.kind, m.namespaceIn(p))
 	if live := nextOf(left, others); live != nil {
-		return m.delete(live, ReasonTerminating, "")
+		return m.delete(p, live, ReasonTerminating, "")
 	}
 	return nil
 }
@@ -603,11 +603,11 @@ func (m *Children[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) 
 const noLongerDesired = "; it is no longer desired"
 
 // delete answers with the deletion of an object, or waits for one that is being deleted.
-func (m *Children[S, C, L]) delete(live client.Object, reason, why string) Next {
+func (m *Children[S, C, L]) delete(p Reconcile[S], live client.Object, reason, why string) Next {
 	if live.GetDeletionTimestamp() == nil {
 		return Delete{Object: live, Propagation: m.Propagation}
 	}
-	return Wait(reason, "waiting for "+describe(live)+" to be deleted"+finalizersOf(live)+why, 0)
+	return Wait(reason, "waiting for "+describe(live, p.Owner)+" to be deleted"+finalizersOf(live)+why, 0)
 }
 
 // inNamespace finds the finalizers in the condition of a Namespace that says which of its content have some.

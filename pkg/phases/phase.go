@@ -239,8 +239,14 @@ func kindOfObject(object client.Object, scheme *runtime.Scheme) (schema.GroupVer
 	return gvk, nil
 }
 
-// describe names an object for people.
-func describe(object client.Object) string { return kindName(object) + " " + object.GetName() }
+// describe names a child for people, with its namespace if that is not the owner's.
+func describe(child, owner client.Object) string {
+	name := child.GetName()
+	if child.GetNamespace() != owner.GetNamespace() {
+		name = child.GetNamespace() + "/" + name
+	}
+	return kindName(child) + " " + name
+}
 
 func kindName(object any) string {
 	name := fmt.Sprintf("%T", object)

@@ -279,7 +279,11 @@ func (o *outcome) eventType(c metav1.Condition) string {
 // differ in nothing but their note are one to the recorder, which keeps the first note.
 func driftedField(live client.Object, drift ObservedDrift) *corev1.ObjectReference {
 	kind, name, _ := strings.Cut(drift.Child, " ")
-	return &corev1.ObjectReference{Kind: kind, Namespace: live.GetNamespace(), Name: name, FieldPath: drift.Path}
+	namespace := live.GetNamespace()
+	if of, rest, isNamed := strings.Cut(name, "/"); namespace == "" && isNamed {
+		namespace, name = of, rest
+	}
+	return &corev1.ObjectReference{Kind: kind, Namespace: namespace, Name: name, FieldPath: drift.Path}
 }
 
 func (e *Engine[O, S]) event(live O, related *corev1.ObjectReference, eventType, reason, action, note string) {
