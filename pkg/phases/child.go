@@ -252,7 +252,7 @@ func (m *Children[S, C, L]) propose(ctx context.Context, p Reconcile[S]) ([]L, N
 		return nil, wrong, nil
 	}
 	if m.requires != nil && len(desired) > 0 {
-		if verdict, err := m.requires(ctx, p.Scope); err != nil || !verdict.IsDone() {
+		if verdict, err := m.requires(ctx, p.Scope); err != nil || verdict == nil || !verdict.IsDone() {
 			return nil, verdict, err
 		}
 	}
@@ -304,7 +304,11 @@ func (m *Children[S, C, L]) bringFrom(ctx context.Context, p Reconcile[S], desir
 	request := m.request(p, desired, live)
 	decision, err := p.Cluster.Decide(request)
 	if refused, ok := errors.AsType[*ssa.Error](err); ok && refused.Reason == ssa.ReasonNotOwned && m.adopt != nil {
-		if verdict := m.adopt(p.Scope, live); !verdict.IsDone() {
+		verdict := m.adopt(p.Scope, live)
+		if verdict == nil {
+			return bug("phase " + m.Name + " gave no verdict on the adoption of " + describe(live, p.Owner)), nil
+		}
+		if !verdict.IsDone() {
 			return verdict, nil
 		}
 		request.Adoption = ssa.AdoptIfUnowned
@@ -660,10 +664,6 @@ func (m *Children[S, C, L]) wrong(p Reconcile[S], desired []C) Verdict {
 	return nil
 }
 
-func bug(what string) Verdict {
-	return Stalled(ReasonFailed, what+": this is a bug in the operator")
-}
-
 // shared says which other phase has the child too, or nil. Each of the two would revert what the other applies.
 func (m *Children[S, C, L]) shared(p Reconcile[S], name string) Verdict {
 	for i := range p.slots {
@@ -676,6 +676,10 @@ func (m *Children[S, C, L]) shared(p Reconcile[S], name string) Verdict {
 		}
 	}
 	return nil
+}
+
+func bug(what string) Verdict {
+	return Stalled(ReasonFailed, what+": this is a bug in the operator")
 }
 
 func namesOf[C ssa.Configuration](desired []C) []string {

@@ -720,3 +720,32 @@ func TestChildWhoseHealthIsNilIsNotReady(t *testing.T) {
 	g.Expect(h.states()).To(ContainElements("Ready=False/Failed", "BootReady=False/Failed", "Stalled=True/Failed"))
 	g.Expect(h.condition(t, "BootReady").Message).To(Equal("phase Boot gave no verdict: this is a bug in the operator"))
 }
+
+func TestChildThatIsGivenNoVerdictIsNotApplied(t *testing.T) {
+	for name, c := range map[string]struct {
+		of   func(*diskPhase)
+		want string
+	}{
+		"by Requires": {func(boot *diskPhase) {
+			boot.Requires = func(context.Context, *scope) (phases.Verdict, error) { return nil, nil }
+		}, "phase Boot gave no verdict: this is a bug in the operator"},
+		"by Adopt": {func(boot *diskPhase) { boot.Adopt = func(*scope, *Disk) phases.Verdict { return nil } },
+			"phase Boot gave no verdict on the adoption of Disk boot: this is a bug in the operator"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// Given an object of the child's name that no controller owns
+			cluster := newFakeCluster()
+			boot := diskOf("Boot")
+			c.of(&boot)
+			h := newHarness(cluster, boot)
+			cluster.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "boot", Namespace: machineNamespace, UID: "found"}})
+			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+
+			h.mustReconcile(t)
+
+			g.Expect(cluster.writes).To(Equal([]string{"finalize", "status"}))
+			g.Expect(h.condition(t, "BootReady").Message).To(Equal(c.want))
+		})
+	}
+}
