@@ -223,6 +223,18 @@ func TestClassify(t *testing.T) {
 		"a deadline": {
 			err: context.DeadlineExceeded, reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
 		},
+		"an object that is larger than etcd stores": {
+			err:    answered(500, "", "etcdserver: request is too large", nil),
+			reason: ReasonInvalid, permanent: true, message: "it is larger than the API server accepts; make it smaller",
+		},
+		"an object that is larger than a message to etcd": {
+			err:    answered(500, "", "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097293 vs. 2097152)", nil),
+			reason: ReasonInvalid, permanent: true, message: "it is larger than the API server accepts; make it smaller",
+		},
+		"an object that is larger than a request may be": {
+			err:    apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
+			reason: ReasonInvalid, permanent: true, message: "it is larger than the API server accepts; make it smaller",
+		},
 		"anything else": {
 			err: answered(http.StatusTeapot, "Teapot", "short and stout", nil), reason: ReasonFailed, message: "patching: short and stout",
 		},
