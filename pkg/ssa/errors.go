@@ -125,7 +125,7 @@ func (f failure) classify() (Reason, string) {
 	case len(f.conflicts()) > 0:
 		return ReasonConflict, strings.Join(f.conflicts(), ", ") + "; remove the field there, or set the same value in both"
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause),
-		apierrors.IsNotFound(err) && f.details.Kind == "namespaces":
+		apierrors.IsNotFound(err) && f.details.Kind == "namespaces" && f.id.key.Namespace != "":
 		return ReasonNamespaceTerminating, fmt.Sprintf("namespace %s is being deleted or does not exist", f.id.key.Namespace)
 	case f.isStale():
 		return ReasonStale, "it has changed since it was read; retrying"

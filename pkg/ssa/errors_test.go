@@ -272,6 +272,12 @@ func TestMessagesAreKeptUpToTheirBound(t *testing.T) {
 	g.Expect(shorten(longest + "c")).To(Equal(longest[:256] + " … " + longest[257:] + "c"))
 }
 
+func TestNamespaceThatIsGoneIsAnObjectThatIsGone(t *testing.T) {
+	namespace := identity{gvk: corev1.SchemeGroupVersion.WithKind("Namespace"), key: types.NamespacedName{Name: "shop"}}
+	err := classify(namespace, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"))
+	NewWithT(t).Expect(IsStale(err)).To(BeTrue(), "%v", err)
+}
+
 func TestClassifyOfNothing(t *testing.T) {
 	NewWithT(t).Expect(classify(deployment, nil)).To(Succeed())
 }
