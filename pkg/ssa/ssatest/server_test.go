@@ -254,7 +254,8 @@ func TestCacheLagsWhileFrozen(t *testing.T) {
 	g.Expect(server.Create(ctx, c)).To(Succeed())
 	g.Expect(exists(cache, c.DeepCopy())).To(BeFalse())
 
-	cache.Sync()
+	cache.Thaw()
+	cache.Freeze()
 	g.Expect(exists(cache, c.DeepCopy())).To(BeTrue())
 	g.Expect(server.Delete(ctx, c)).To(Succeed())
 	g.Expect(exists(cache, c.DeepCopy())).To(BeTrue())
