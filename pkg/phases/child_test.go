@@ -351,8 +351,8 @@ func TestChildrenThatNoPhaseNamesAreDeleted(t *testing.T) {
 	g := NewWithT(t)
 	// Given a disk that an earlier version has named otherwise, and others that the Machine does not own
 	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
-	owned := []metav1.OwnerReference{ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))}
-	other := []metav1.OwnerReference{ssa.ControllerReference(&Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, UID: "another"}}, machineGroup.WithKind("Machine"))}
+	owned := []metav1.OwnerReference{*metav1.NewControllerRef(h.machine(), machineGroup.WithKind("Machine"))}
+	other := []metav1.OwnerReference{*metav1.NewControllerRef(&Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, UID: "another"}}, machineGroup.WithKind("Machine"))}
 	store := func(name string, owners []metav1.OwnerReference) {
 		h.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: machineNamespace, OwnerReferences: owners}})
 	}
@@ -380,7 +380,7 @@ func TestTeardownDeletesChildrenThatNoPhaseNames(t *testing.T) {
 	g := NewWithT(t)
 	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
 	h.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "old-boot", Namespace: machineNamespace,
-		OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))}}})
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(h.machine(), machineGroup.WithKind("Machine"))}}})
 
 	h.deleteMachine()
 	h.settle(t)
@@ -434,7 +434,7 @@ func TestAdoptionFollowsThePolicy(t *testing.T) {
 			found := &Disk{ObjectMeta: metav1.ObjectMeta{Name: "boot", Namespace: machineNamespace}, Device: Device{Spec: map[string]string{"class": "slow"}}}
 			if c.owner != "" {
 				owner := &Machine{ObjectMeta: metav1.ObjectMeta{Name: c.owner, UID: "another"}}
-				found.OwnerReferences = []metav1.OwnerReference{ssa.ControllerReference(owner, machineGroup.WithKind("Machine"))}
+				found.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, machineGroup.WithKind("Machine"))}
 			}
 			cluster.store(found)
 			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
@@ -482,7 +482,7 @@ func TestAdoptionByThePhaseComesBeforeThePolicy(t *testing.T) {
 			found := &Disk{ObjectMeta: metav1.ObjectMeta{Name: "boot", Namespace: machineNamespace, UID: "found"}, Device: Device{Spec: map[string]string{"class": "slow"}}}
 			if c.owner != "" {
 				owner := &Machine{ObjectMeta: metav1.ObjectMeta{Name: c.owner, UID: "another"}}
-				found.OwnerReferences = []metav1.OwnerReference{ssa.ControllerReference(owner, machineGroup.WithKind("Machine"))}
+				found.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, machineGroup.WithKind("Machine"))}
 			}
 			cluster.store(found)
 			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
@@ -505,7 +505,7 @@ func TestPhaseIsAskedToAdoptOnlyWhatNoControllerOwns(t *testing.T) {
 		"another controller owns the object": func(h *harness) {
 			another := &Machine{ObjectMeta: metav1.ObjectMeta{Name: "another", UID: "another"}}
 			h.modify("Disk", "boot", func(d device) {
-				d.SetOwnerReferences([]metav1.OwnerReference{ssa.ControllerReference(another, machineGroup.WithKind("Machine"))})
+				d.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(another, machineGroup.WithKind("Machine"))})
 			})
 		},
 	} {

@@ -350,7 +350,7 @@ func TestTeardownOfASetDoesNotBelieveALaggingCache(t *testing.T) {
 func TestTeardownLeavesUnmanagedObjectsOfTheKindAlone(t *testing.T) {
 	g := NewWithT(t)
 	h := settled(t, map[string]string{"Volumes": "a"}, disksOf("Volumes"))
-	another := ssa.ControllerReference(&Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, UID: "another"}}, machineGroup.WithKind("Machine"))
+	another := *metav1.NewControllerRef(&Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, UID: "another"}}, machineGroup.WithKind("Machine"))
 	h.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "unmanaged", Namespace: machineNamespace}})
 	h.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "anothers", Namespace: machineNamespace, OwnerReferences: []metav1.OwnerReference{another}}})
 

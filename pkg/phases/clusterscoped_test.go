@@ -128,7 +128,7 @@ func TestTeardownOfAClusterScopedObjectFindsItsChildrenPastTheCache(t *testing.T
 	for _, name := range []string{machineName, "a", "b"} {
 		e.Create(&Disk{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "lab", Name: name,
-			OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(machine, machineGroup.WithKind("Machine"))},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(machine, machineGroup.WithKind("Machine"))},
 		}})
 	}
 
