@@ -48,7 +48,7 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	// owner reference is added to it. If the spec is invalid, return a [reconcile.TerminalError]: others are retried.
 	Desired func(scope S) (C, error)
 	// ChildName is the child's name, by default that of the owner. Two children of one kind need it. It
-	// must depend on nothing but the owner's identity.
+	// must depend on nothing but the owner's identity, and no other phase may have a child of this kind and name.
 	ChildName func(scope S) string
 	// ChildNamespace is the child's namespace, by default that of the owner. A cluster-scoped owner needs it for
 	// a child that is namespaced. It must depend on nothing but the owner's identity.
@@ -252,7 +252,7 @@ func (m *Children[S, C, L]) propose(ctx context.Context, p Reconcile[S]) ([]L, N
 		return nil, wrong, nil
 	}
 	if m.requires != nil && len(desired) > 0 {
-		if verdict, err := m.requires(ctx, p.Scope); err != nil || !verdict.IsDone() {
+		if verdict, err := m.requires(ctx, p.Scope); err != nil || verdict == nil || !verdict.IsDone() {
 			return nil, verdict, err
 		}
 	}
@@ -269,6 +269,9 @@ func (m *Children[S, C, L]) propose(ctx context.Context, p Reconcile[S]) ([]L, N
 		case Verdict:
 			lives, verdict = append(lives, live), graver(verdict, waiting)
 		default:
+			if wrong := m.shared(p, ptr.Deref(member.GetName(), "")); wrong != nil {
+				next = wrong
+			}
 			return nil, next, nil
 		}
 	}
@@ -296,12 +299,16 @@ func (m *Children[S, C, L]) bring(ctx context.Context, p Reconcile[S], desired C
 
 func (m *Children[S, C, L]) bringFrom(ctx context.Context, p Reconcile[S], desired C, live L) (Next, error) {
 	if p.owns(live) && live.GetDeletionTimestamp() != nil {
-		return Wait(ReasonRecreating, describe(live)+" is being deleted"+finalizersOf(live)+"; it will be recreated", 0), nil
+		return Wait(ReasonRecreating, describe(live, p.Owner)+" is being deleted"+finalizersOf(live)+"; it will be recreated", 0), nil
 	}
 	request := m.request(p, desired, live)
 	decision, err := p.Cluster.Decide(request)
 	if refused, ok := errors.AsType[*ssa.Error](err); ok && refused.Reason == ssa.ReasonNotOwned && m.adopt != nil {
-		if verdict := m.adopt(p.Scope, live); !verdict.IsDone() {
+		verdict := m.adopt(p.Scope, live)
+		if verdict == nil {
+			return bug("phase " + m.Name + " gave no verdict on the adoption of " + describe(live, p.Owner)), nil
+		}
+		if !verdict.IsDone() {
 			return verdict, nil
 		}
 		request.Adoption = ssa.AdoptIfUnowned
@@ -364,7 +371,7 @@ func (m *Children[S, C, L]) readiness(ctx context.Context, p Reconcile[S], live 
 	case m.onlyName == nil:
 		return Done("all " + m.kind.Kind + " objects applied")
 	default:
-		return Done(describe(live) + " applied")
+		return Done(describe(live, p.Owner) + " applied")
 	}
 }
 
@@ -383,13 +390,13 @@ func (m *Children[S, C, L]) pruneInOrder(ctx context.Context, p Reconcile[S], de
 	case extra == nil:
 		return verdict, nil
 	}
-	next := m.delete(extra, ReasonPruning, noLongerDesired)
+	next := m.delete(p, extra, ReasonPruning, noLongerDesired)
 	waiting, isWait := next.(Verdict)
 	switch {
 	case m.Prune == PruneLast && isWait:
 		waiting = DoneBecause(ReasonPruning, waiting.Message())
 	case m.Prune == PruneLast:
-		waiting = DoneBecause(ReasonPruning, describe(extra)+" will be deleted once unused")
+		waiting = DoneBecause(ReasonPruning, describe(extra, p.Owner)+" will be deleted once unused")
 	case !isWait:
 		return next, nil
 	}
@@ -406,7 +413,7 @@ func (m *Children[S, C, L]) retire(ctx context.Context, p Reconcile[S]) (Next, e
 	if extra == nil {
 		return nil, err
 	}
-	return m.delete(extra, ReasonPruning, noLongerDesired), nil
+	return m.delete(p, extra, ReasonPruning, noLongerDesired), nil
 }
 
 // unwanted finds an object of the kind that the owner controls and that neither this phase desires nor
@@ -562,7 +569,7 @@ func (m *Children[S, C, L]) mayExist(p Reconcile[S]) bool {
 func (m *Children[S, C, L]) deleteNext(p Reconcile[S], left []client.Object) Next {
 	others, _ := p.namedByOthers(m.Name, m.kind, m.namespaceIn(p))
 	if live := nextOf(left, others); live != nil {
-		return m.delete(live, ReasonTerminating, "")
+		return m.delete(p, live, ReasonTerminating, "")
 	}
 	return nil
 }
@@ -600,11 +607,11 @@ func (m *Children[S, C, L]) ownedPastCache(ctx context.Context, p Reconcile[S]) 
 const noLongerDesired = "; it is no longer desired"
 
 // delete answers with the deletion of an object, or waits for one that is being deleted.
-func (m *Children[S, C, L]) delete(live client.Object, reason, why string) Next {
+func (m *Children[S, C, L]) delete(p Reconcile[S], live client.Object, reason, why string) Next {
 	if live.GetDeletionTimestamp() == nil {
 		return Delete{Object: live, Propagation: m.Propagation}
 	}
-	return Wait(reason, "waiting for "+describe(live)+" to be deleted"+finalizersOf(live)+why, 0)
+	return Wait(reason, "waiting for "+describe(live, p.Owner)+" to be deleted"+finalizersOf(live)+why, 0)
 }
 
 // inNamespace finds the finalizers in the condition of a Namespace that says which of its content have some.
@@ -652,6 +659,20 @@ func (m *Children[S, C, L]) wrong(p Reconcile[S], desired []C) Verdict {
 			return bug(fmt.Sprintf("the configuration has the name %q, and the phase's child is named %q", name, names[0]))
 		case slices.Contains(namesOf(desired[:i]), name):
 			return bug(fmt.Sprintf("two members have the name %q", name))
+		}
+	}
+	return nil
+}
+
+// shared says which other phase has the child too, or nil. Each of the two would revert what the other applies.
+func (m *Children[S, C, L]) shared(p Reconcile[S], name string) Verdict {
+	for i := range p.slots {
+		other := &p.slots[i]
+		if !p.isBeside(other, m.Name, m.kind, m.namespaceIn(p)) {
+			continue
+		}
+		if names, _ := other.Names(p); slices.Contains(names, name) { // a phase that cannot say finds out in its turn
+			return bug(fmt.Sprintf("phases %s and %s have the same child, %s %s", m.Name, other.name, m.kind.Kind, name))
 		}
 	}
 	return nil

@@ -351,8 +351,8 @@ func TestChildrenThatNoPhaseNamesAreDeleted(t *testing.T) {
 	g := NewWithT(t)
 	// Given a disk that an earlier version has named otherwise, and others that the Machine does not own
 	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
-	owned := []metav1.OwnerReference{ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))}
-	other := []metav1.OwnerReference{ssa.ControllerReference(&Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, UID: "another"}}, machineGroup.WithKind("Machine"))}
+	owned := []metav1.OwnerReference{*metav1.NewControllerRef(h.machine(), machineGroup.WithKind("Machine"))}
+	other := []metav1.OwnerReference{*metav1.NewControllerRef(&Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, UID: "another"}}, machineGroup.WithKind("Machine"))}
 	store := func(name string, owners []metav1.OwnerReference) {
 		h.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: machineNamespace, OwnerReferences: owners}})
 	}
@@ -380,7 +380,7 @@ func TestTeardownDeletesChildrenThatNoPhaseNames(t *testing.T) {
 	g := NewWithT(t)
 	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
 	h.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "old-boot", Namespace: machineNamespace,
-		OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))}}})
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(h.machine(), machineGroup.WithKind("Machine"))}}})
 
 	h.deleteMachine()
 	h.settle(t)
@@ -434,7 +434,7 @@ func TestAdoptionFollowsThePolicy(t *testing.T) {
 			found := &Disk{ObjectMeta: metav1.ObjectMeta{Name: "boot", Namespace: machineNamespace}, Device: Device{Spec: map[string]string{"class": "slow"}}}
 			if c.owner != "" {
 				owner := &Machine{ObjectMeta: metav1.ObjectMeta{Name: c.owner, UID: "another"}}
-				found.OwnerReferences = []metav1.OwnerReference{ssa.ControllerReference(owner, machineGroup.WithKind("Machine"))}
+				found.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, machineGroup.WithKind("Machine"))}
 			}
 			cluster.store(found)
 			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
@@ -482,7 +482,7 @@ func TestAdoptionByThePhaseComesBeforeThePolicy(t *testing.T) {
 			found := &Disk{ObjectMeta: metav1.ObjectMeta{Name: "boot", Namespace: machineNamespace, UID: "found"}, Device: Device{Spec: map[string]string{"class": "slow"}}}
 			if c.owner != "" {
 				owner := &Machine{ObjectMeta: metav1.ObjectMeta{Name: c.owner, UID: "another"}}
-				found.OwnerReferences = []metav1.OwnerReference{ssa.ControllerReference(owner, machineGroup.WithKind("Machine"))}
+				found.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, machineGroup.WithKind("Machine"))}
 			}
 			cluster.store(found)
 			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
@@ -505,7 +505,7 @@ func TestPhaseIsAskedToAdoptOnlyWhatNoControllerOwns(t *testing.T) {
 		"another controller owns the object": func(h *harness) {
 			another := &Machine{ObjectMeta: metav1.ObjectMeta{Name: "another", UID: "another"}}
 			h.modify("Disk", "boot", func(d device) {
-				d.SetOwnerReferences([]metav1.OwnerReference{ssa.ControllerReference(another, machineGroup.WithKind("Machine"))})
+				d.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(another, machineGroup.WithKind("Machine"))})
 			})
 		},
 	} {
@@ -658,6 +658,50 @@ func TestConfigurationOfAnotherObjectIsRefused(t *testing.T) {
 	}
 }
 
+func TestChildOfTwoPhasesIsRefused(t *testing.T) {
+	const want = "phases Boot and Data have the same child, Disk boot: this is a bug in the operator"
+	data := diskOf("Data")
+	data.ChildName = func(*scope) string { return "boot" }
+	data.Desired = func(*scope) (*deviceConfiguration, error) { return disk("boot").with("class", "slow"), nil }
+	cases := map[string]phase{"a child": data, "a member of a set": disksOf("Data")}
+	for name, second := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// Given two phases whose child is the same
+			cluster := newFakeCluster()
+			h := newHarness(cluster, diskOf("Boot"), second)
+			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast", "Data": "boot=slow"}})
+
+			// When it is reconciled
+			h.mustReconcile(t)
+			h.settle(t)
+
+			// Then neither reverts the other, and the status names both
+			g.Expect(cluster.writes).To(Equal([]string{"finalize", "status"}))
+			g.Expect(h.states()).To(ContainElement("Stalled=True/Failed"))
+			g.Expect(h.condition(t, "BootReady").Message).To(Equal(want))
+		})
+	}
+}
+
+func TestChildOfTwoPhasesIsNotAppliedAlternately(t *testing.T) {
+	g := NewWithT(t)
+	// Given a disk that an earlier version of the operator has applied in one phase
+	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
+	data := diskOf("Data")
+	data.ChildName = func(*scope) string { return "boot" }
+	data.Desired = func(*scope) (*deviceConfiguration, error) { return disk("boot").with("class", "slow"), nil }
+
+	// When another phase has the same child
+	h.definition.Phases = append(h.definition.Phases, data)
+	h.mustReconcile(t)
+	h.mustReconcile(t)
+
+	// Then it stays as the first phase has applied it
+	g.Expect(h.writes).To(Equal([]string{"status"}))
+	g.Expect(h.condition(t, phases.ConditionReady).Message).To(Equal("Data: phases Data and Boot have the same child, Disk boot: this is a bug in the operator"))
+}
+
 func inNamespace(c *deviceConfiguration, namespace string) *deviceConfiguration {
 	c.WithNamespace(namespace)
 	return c
@@ -675,4 +719,33 @@ func TestChildWhoseHealthIsNilIsNotReady(t *testing.T) {
 
 	g.Expect(h.states()).To(ContainElements("Ready=False/Failed", "BootReady=False/Failed", "Stalled=True/Failed"))
 	g.Expect(h.condition(t, "BootReady").Message).To(Equal("phase Boot gave no verdict: this is a bug in the operator"))
+}
+
+func TestChildThatIsGivenNoVerdictIsNotApplied(t *testing.T) {
+	for name, c := range map[string]struct {
+		of   func(*diskPhase)
+		want string
+	}{
+		"by Requires": {func(boot *diskPhase) {
+			boot.Requires = func(context.Context, *scope) (phases.Verdict, error) { return nil, nil }
+		}, "phase Boot gave no verdict: this is a bug in the operator"},
+		"by Adopt": {func(boot *diskPhase) { boot.Adopt = func(*scope, *Disk) phases.Verdict { return nil } },
+			"phase Boot gave no verdict on the adoption of Disk boot: this is a bug in the operator"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// Given an object of the child's name that no controller owns
+			cluster := newFakeCluster()
+			boot := diskOf("Boot")
+			c.of(&boot)
+			h := newHarness(cluster, boot)
+			cluster.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "boot", Namespace: machineNamespace, UID: "found"}})
+			cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
+
+			h.mustReconcile(t)
+
+			g.Expect(cluster.writes).To(Equal([]string{"finalize", "status"}))
+			g.Expect(h.condition(t, "BootReady").Message).To(Equal(c.want))
+		})
+	}
 }

@@ -289,6 +289,24 @@ func TestSetThatCannotBeComputedDeletesNothing(t *testing.T) {
 	g.Expect(h.left()).To(BeEmpty())
 }
 
+func TestSetThatCannotBeComputedDoesNotChangeTheOrderOfATeardown(t *testing.T) {
+	g := NewWithT(t)
+	// Given a disk that a NIC uses, another one, and a set of which the spec does not say any more what is in it
+	list := []phase{diskOf("Boot"), nicOf("Uplink"), disksOf("Volumes"), diskOf("Data")}
+	h := settled(t, map[string]string{"Boot": "fast", "Uplink": "cheap", "Volumes": "a", "Data": "slow"}, list...)
+	volumes := disksOf("Volumes")
+	volumes.Desired = func(*scope) ([]*deviceConfiguration, error) { return nil, errors.New("no such class") }
+	list[2] = volumes
+
+	// When the Machine is deleted
+	h.deleteMachine()
+	h.settle(t)
+
+	// Then the disk that the NIC uses is deleted after the NIC
+	g.Expect(h.writes[len(h.writes)-3:]).To(Equal([]string{"delete Nic uplink", "delete Disk boot", "unfinalize"}))
+	g.Expect(h.left()).To(BeEmpty())
+}
+
 func TestTeardownOfASetDoesNotBelieveALaggingCache(t *testing.T) {
 	for name, show := range map[string]func(*harness){
 		"that shows no member":    func(*harness) {},
@@ -332,7 +350,7 @@ func TestTeardownOfASetDoesNotBelieveALaggingCache(t *testing.T) {
 func TestTeardownLeavesUnmanagedObjectsOfTheKindAlone(t *testing.T) {
 	g := NewWithT(t)
 	h := settled(t, map[string]string{"Volumes": "a"}, disksOf("Volumes"))
-	another := ssa.ControllerReference(&Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, UID: "another"}}, machineGroup.WithKind("Machine"))
+	another := *metav1.NewControllerRef(&Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, UID: "another"}}, machineGroup.WithKind("Machine"))
 	h.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "unmanaged", Namespace: machineNamespace}})
 	h.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: "anothers", Namespace: machineNamespace, OwnerReferences: []metav1.OwnerReference{another}}})
 

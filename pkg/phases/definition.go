@@ -174,7 +174,7 @@ func (e *Engine[O, S]) checkPhases() []error {
 	}
 	var problems []error
 	seen := map[string]bool{}
-	unnamed := map[schema.GroupVersionKind]string{}
+	unnamed := map[schema.GroupKind]string{}
 	for i, phase := range e.def.Phases {
 		if isNil(phase) {
 			problems = append(problems, fmt.Errorf("phase %d is nil", i+1))
@@ -197,10 +197,10 @@ func (e *Engine[O, S]) checkPhases() []error {
 		if !added.HasOwnersName {
 			continue
 		}
-		if other, ok := unnamed[added.kind]; ok {
+		if other, ok := unnamed[added.kind.GroupKind()]; ok {
 			problems = append(problems, fmt.Errorf("phase %s: its child is the same %s as that of phase %s: give one of them a ChildName", name, added.kind.Kind, other))
 		}
-		unnamed[added.kind] = name
+		unnamed[added.kind.GroupKind()] = name
 	}
 	return problems
 }

@@ -168,7 +168,7 @@ func (e *Engine[O, S]) newWalk(object O, x executor) *walk[S] {
 		slots: e.slots, executor: x, clock: e.deps.Clock, lap: e.deps.Clock.Now(),
 		cluster: Cluster{Cached: e.deps.Reader, Uncached: e.deps.Uncached, applier: x.applier},
 		pass: Reconcile[S]{
-			Scope: e.def.Scope(object), Owner: object, Reference: ssa.ControllerReference(object, e.kind),
+			Scope: e.def.Scope(object), Owner: object, Reference: *metav1.NewControllerRef(object, e.kind),
 			Before:   e.def.Conditions(object),
 			Policies: Policies{Drift: ssa.CorrectDrift},
 			slots:    e.slots,

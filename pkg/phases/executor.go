@@ -136,7 +136,7 @@ func (x *executor) apply(ctx context.Context, phase string, action Apply) error 
 	}
 	x.log.Info("Applied child", "child", klog.KObj(result.Live), "action", result.Action, "drifts", result.Drifts)
 	x.changes = append(x.changes, Change{
-		Phase: phase, Action: result.Action, Object: describe(result.Live), Drifts: result.Drifts, Left: result.Left,
+		Phase: phase, Action: result.Action, Object: describe(result.Live, x.owner), Drifts: result.Drifts, Left: result.Left,
 		Recreated: action.Existed && result.Action == ssa.ActionCreate,
 	})
 	return nil
@@ -151,7 +151,7 @@ func (x *executor) delete(ctx context.Context, phase string, action Delete) erro
 		return err
 	}
 	x.log.Info("Deleted child", "kind", kindName(action.Object), "child", klog.KObj(action.Object))
-	x.changes = append(x.changes, Change{Phase: phase, Action: ssa.ActionDelete, Object: describe(action.Object)})
+	x.changes = append(x.changes, Change{Phase: phase, Action: ssa.ActionDelete, Object: describe(action.Object, x.owner)})
 	if gone {
 		x.cluster.learn(idOf(action.Object), answer{})
 		return nil

@@ -62,7 +62,7 @@ func TestOwnerIsConfirmedBeforeEachKindOfWrite(t *testing.T) {
 		"a deletion": {
 			spec: map[string]string{}, newest: map[string]string{"Boot": "fast"},
 			happen: func(h *harness) {
-				owner := ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))
+				owner := *metav1.NewControllerRef(h.machine(), machineGroup.WithKind("Machine"))
 				h.store(&Disk{
 					ObjectMeta: metav1.ObjectMeta{Name: "boot", Namespace: machineNamespace, OwnerReferences: []metav1.OwnerReference{owner},
 						Annotations: map[string]string{recordAnnotation: `{"class":"fast"}`}},

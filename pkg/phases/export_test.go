@@ -14,6 +14,9 @@ var (
 // FinalizersOf is what a message says of what a deletion waits for.
 var FinalizersOf = finalizersOf
 
+// DriftedField is what the Event about a drift relates to.
+var DriftedField = driftedField
+
 // DefaultPropagation is how a child of a kind is deleted whose phase does not say.
 var DefaultPropagation = defaultPropagation
 

@@ -27,7 +27,7 @@ func ConditionOf(phase string) string { return phase + "Ready" }
 // ObservedDrift is a drift with the child that it was found on.
 type ObservedDrift struct {
 	ssa.Drift
-	// Child is the kind and name of the object.
+	// Child is the kind and name of the object, with its namespace if that is not the owner's.
 	Child string
 	// Deleted is true if the child as a whole was deleted. The drift then has no path, and no manager:
 	// the API server does not record who deletes an object.

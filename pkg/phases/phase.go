@@ -101,20 +101,23 @@ func (p Reconcile[S]) owns(live client.Object) bool {
 	return !isNil(live) && metav1.IsControlledBy(live, p.Owner)
 }
 
-// namedByOthers are the names of other phases' children of a kind in a namespace. They are not known if a phase
+// namedByOthers are the names of other phases' children of a kind in a namespace. They are not all known if a phase
 // cannot say, which it says itself when it runs.
 func (p Reconcile[S]) namedByOthers(phase string, kind schema.GroupVersionKind, namespace string) (names []string, known bool) {
+	known = true
 	for i := range p.slots {
-		if p.slots[i].kind != kind || p.slots[i].name == phase || p.namespaceOf(&p.slots[i]) != namespace {
+		if !p.isBeside(&p.slots[i], phase, kind, namespace) {
 			continue
 		}
 		more, err := p.slots[i].Names(p)
-		if err != nil {
-			return nil, false
-		}
-		names = append(names, more...)
+		names, known = append(names, more...), known && err == nil
 	}
-	return names, true
+	return names, known
+}
+
+// isBeside says whether another phase has children of the kind, in any version of its API, in the namespace.
+func (p Reconcile[S]) isBeside(other *slot[S], phase string, kind schema.GroupVersionKind, namespace string) bool {
+	return other.kind.GroupKind() == kind.GroupKind() && other.name != phase && p.namespaceOf(other) == namespace
 }
 
 func (p Reconcile[S]) namespaceOf(s *slot[S]) string {
@@ -236,8 +239,14 @@ func kindOfObject(object client.Object, scheme *runtime.Scheme) (schema.GroupVer
 	return gvk, nil
 }
 
-// describe names an object for people.
-func describe(object client.Object) string { return kindName(object) + " " + object.GetName() }
+// describe names a child for people, with its namespace if that is not the owner's.
+func describe(child, owner client.Object) string {
+	name := child.GetName()
+	if child.GetNamespace() != owner.GetNamespace() {
+		name = child.GetNamespace() + "/" + name
+	}
+	return kindName(child) + " " + name
+}
 
 func kindName(object any) string {
 	name := fmt.Sprintf("%T", object)

@@ -58,7 +58,7 @@ func TestPlanIsWhatTheNextReconcileDoes(t *testing.T) {
 			situation: func(h *harness) {
 				h.goneAfter["old-uplink"] = 1
 				h.store(&Nic{ObjectMeta: metav1.ObjectMeta{Name: "old-uplink", Namespace: machineNamespace,
-					OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))}}})
+					OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(h.machine(), machineGroup.WithKind("Machine"))}}})
 			},
 			plan:   []string{"Uplink: Delete Nic old-uplink"},
 			writes: []string{"delete Nic old-uplink"},

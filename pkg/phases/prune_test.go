@@ -322,7 +322,7 @@ func TestChildrenAreObservedWhateverGates(t *testing.T) {
 	}
 	owned := func(h *harness, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: name, Namespace: machineNamespace,
-			OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(h.machine(), machineGroup.WithKind("Machine"))}}
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(h.machine(), machineGroup.WithKind("Machine"))}}
 	}
 	cases := map[string]func(*harness){
 		"nothing":                           func(*harness) {},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,8 +63,11 @@ func (e *Engine[O, S]) report(ctx context.Context, live O, w *walk[S], corrected
 		return putOff, nil
 	}
 	result, err := e.deps.Applier.ApplyStatus(ctx, e.def.Status(w.pass.Scope, summary), live)
+	if apierrors.IsNotFound(err) {
+		return 0, e.checkGone(ctx, live)
+	}
 	if err != nil {
-		return 0, client.IgnoreNotFound(err)
+		return 0, err
 	}
 	if result.Action != ssa.ActionNone && result.Live != nil {
 		e.recent.Add(result.Live.GetUID(), result.Live.GetResourceVersion(), recentTime)
@@ -75,6 +79,15 @@ func (e *Engine[O, S]) report(ctx context.Context, live O, w *walk[S], corrected
 		}
 	}
 	return 0, nil
+}
+
+// checkGone fails if an object exists whose status was not found: the API server does not say that its kind has none.
+func (e *Engine[O, S]) checkGone(ctx context.Context, live O) error {
+	fresh, err := get[O](ctx, e.deps.Uncached, client.ObjectKeyFromObject(live))
+	if err != nil || isNil(fresh) || fresh.GetUID() != live.GetUID() {
+		return err
+	}
+	return fmt.Errorf("%s has no status subresource: add subresources.status to its CustomResourceDefinition, for instance by the marker +kubebuilder:subresource:status", e.kind.Kind)
 }
 
 // due is since when the status of a generation has been put off.
@@ -279,7 +292,11 @@ func (o *outcome) eventType(c metav1.Condition) string {
 // differ in nothing but their note are one to the recorder, which keeps the first note.
 func driftedField(live client.Object, drift ObservedDrift) *corev1.ObjectReference {
 	kind, name, _ := strings.Cut(drift.Child, " ")
-	return &corev1.ObjectReference{Kind: kind, Namespace: live.GetNamespace(), Name: name, FieldPath: drift.Path}
+	namespace := live.GetNamespace()
+	if of, rest, isNamed := strings.Cut(name, "/"); namespace == "" && isNamed {
+		namespace, name = of, rest
+	}
+	return &corev1.ObjectReference{Kind: kind, Namespace: namespace, Name: name, FieldPath: drift.Path}
 }
 
 func (e *Engine[O, S]) event(live O, related *corev1.ObjectReference, eventType, reason, action, note string) {

@@ -8,10 +8,14 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases/phasestest"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
+	"github.com/fixpoint-dev/fixpoint/pkg/ssa/ssatest"
 )
 
 // scripted is a harness whose one phase observes whatever the test sets.
@@ -37,6 +41,27 @@ func (s *scripted) observe(t *testing.T, observation phases.Observation, failure
 	if _, err := s.reconcile(t); err != nil {
 		NewWithT(t).Expect(err).To(MatchError(failure))
 	}
+}
+
+func TestKindWithoutAStatusSubresourceIsReported(t *testing.T) {
+	g := NewWithT(t)
+	// Given a CustomResourceDefinition without the status subresource, to which the API server answers that the object
+	// does not exist
+	refuse := func(call ssatest.Call) error {
+		if call.Subresource == "status" && !call.Done {
+			return apierrors.NewNotFound(schema.GroupResource{Group: machineGroup.Group, Resource: "machines"}, machineName)
+		}
+		return nil
+	}
+	e := newStandalone(t, phasestest.Options{Intercept: refuse}, observes("Address", phases.Done("")))
+	machine := clusterScopedMachine()
+	e.Create(machine)
+
+	// When it is reconciled
+	_, err := e.Reconcile(machineName)
+
+	// Then the error says what to do
+	g.Expect(err).To(MatchError(ContainSubstring("writing the status: Machine has no status subresource: add subresources.status to its CustomResourceDefinition")))
 }
 
 func TestConditionsFollowFromTheVerdict(t *testing.T) {

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
-	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // queue keeps when what is to be reconciled.
@@ -69,7 +68,7 @@ func ownedDisk() *Disk {
 	machine := &Machine{ObjectMeta: metav1.ObjectMeta{Name: machineName, UID: "machine"}}
 	return &Disk{ObjectMeta: metav1.ObjectMeta{
 		Name: "boot", Namespace: machineNamespace, Generation: 1, ResourceVersion: "1",
-		OwnerReferences: []metav1.OwnerReference{ssa.ControllerReference(machine, machineGroup.WithKind("Machine"))},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(machine, machineGroup.WithKind("Machine"))},
 	}}
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,7 +36,8 @@ type Options struct {
 	Client client.Client
 	// Reader reads past the cache, after a write met an object that the cache did not show. Client is used without it.
 	Reader client.Reader
-	// FieldManager is the stable name under which everything is applied.
+	// FieldManager is the stable name under which everything is applied. It is also the name of an annotation, so it has
+	// at most 53 letters, digits, '-', '_' and '.'.
 	FieldManager string
 	// TypeConverters know the schemas of kinds: the functions NewTypeConverter that are generated beside the apply
 	// configurations. They are called, with the scheme of the client, when a schema is first needed, and asked in turn.
@@ -68,6 +70,9 @@ func New(o Options) (*Applier, error) {
 	}
 	if longest := 63 - len(migrationSuffix); len(o.FieldManager) > longest {
 		return nil, fmt.Errorf("ssa.Options.FieldManager %q is longer than %d characters: it is also the name of an annotation", o.FieldManager, longest)
+	}
+	if problems := content.IsLabelKey(RecordAnnotationPrefix + o.FieldManager); len(problems) > 0 {
+		return nil, fmt.Errorf("ssa.Options.FieldManager %q cannot be the name of an annotation: use letters, digits, '-', '_' and '.'", o.FieldManager)
 	}
 	a := &Applier{
 		client:  o.Client,

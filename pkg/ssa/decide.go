@@ -32,7 +32,7 @@ type Request struct {
 	Desired Configuration
 	// Live is the object as the caller's cache shows it, or nil if it shows none. It is only read.
 	Live client.Object
-	// Owner is the controller of the object, and [ControllerReference] returns it: the object is written with force, and
+	// Owner is the controller of the object, and [metav1.NewControllerRef] returns it: the object is written with force, and
 	// never if another controller owns it. A reference without BlockOwnerDeletion is written without it. Nil is for shared
 	// objects: those are written without force, and a field that another manager holds is a conflict.
 	Owner *metav1.OwnerReference

@@ -6,7 +6,7 @@
 //	result, err := applier.Apply(ctx, ssa.Request{
 //		Desired: appsv1ac.Deployment("web", "shop").WithSpec(...),
 //		Live:    deployment, // from the cache, nil if it does not exist
-//		Owner:   &owner,     // ssa.ControllerReference(shop, gvk)
+//		Owner:   metav1.NewControllerRef(shop, shopKind),
 //	})
 //
 // [Applier.Apply] is a loop of [Applier.Decide], a function of the configuration, the live object and the policies,

@@ -76,6 +76,7 @@ var (
 	accessDenied    = regexp.MustCompile(`(?i)\buser "[^"]*" (cannot |\(groups=)|cannot set blockOwnerDeletion`)
 	admissionDenied = regexp.MustCompile(`denied the request|denied request|violates PodSecurity`)
 	webhookFailure  = regexp.MustCompile(`failed calling webhook "[^"]*"`)
+	tooLarge        = regexp.MustCompile(`request is too large|message larger than max`)
 	immutable       = regexp.MustCompile(`(?i)field is immutable|is immutable|may not be (changed|unset)|cannot be changed|updates to .* are forbidden`)
 )
 
@@ -124,7 +125,7 @@ func (f failure) classify() (Reason, string) {
 	case len(f.conflicts()) > 0:
 		return ReasonConflict, strings.Join(f.conflicts(), ", ") + "; remove the field there, or set the same value in both"
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause),
-		apierrors.IsNotFound(err) && f.details.Kind == "namespaces":
+		apierrors.IsNotFound(err) && f.details.Kind == "namespaces" && f.id.key.Namespace != "":
 		return ReasonNamespaceTerminating, fmt.Sprintf("namespace %s is being deleted or does not exist", f.id.key.Namespace)
 	case f.isStale():
 		return ReasonStale, "it has changed since it was read; retrying"
@@ -140,6 +141,9 @@ func (f failure) classify() (Reason, string) {
 		return ReasonImmutableField, f.problems() + "; restore the previous value, or delete the object so that it is recreated"
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), strings.HasPrefix(f.message, malformed):
 		return ReasonInvalid, f.problems()
+	// Before the answers that retrying helps with: that of etcd comes with code 500 and without a reason.
+	case apierrors.IsRequestEntityTooLargeError(err), tooLarge.MatchString(f.message):
+		return ReasonInvalid, "it is larger than the API server accepts; make it smaller"
 	// Without a status, it is no answer of the API server at all.
 	case f.status.Status == "", apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsTooManyRequests(err),
 		apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err), apierrors.IsUnexpectedServerError(err):

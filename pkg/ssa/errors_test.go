@@ -223,6 +223,18 @@ func TestClassify(t *testing.T) {
 		"a deadline": {
 			err: context.DeadlineExceeded, reason: ReasonAPIUnavailable, transient: true, message: "the API server did not accept the request; retrying",
 		},
+		"an object that is larger than etcd stores": {
+			err:    answered(500, "", "etcdserver: request is too large", nil),
+			reason: ReasonInvalid, permanent: true, message: "it is larger than the API server accepts; make it smaller",
+		},
+		"an object that is larger than a message to etcd": {
+			err:    answered(500, "", "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097293 vs. 2097152)", nil),
+			reason: ReasonInvalid, permanent: true, message: "it is larger than the API server accepts; make it smaller",
+		},
+		"an object that is larger than a request may be": {
+			err:    apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
+			reason: ReasonInvalid, permanent: true, message: "it is larger than the API server accepts; make it smaller",
+		},
 		"anything else": {
 			err: answered(http.StatusTeapot, "Teapot", "short and stout", nil), reason: ReasonFailed, message: "patching: short and stout",
 		},
@@ -258,6 +270,12 @@ func TestMessagesAreKeptUpToTheirBound(t *testing.T) {
 	longest := strings.Repeat("a", 256) + strings.Repeat("b", 256)
 	g.Expect(shorten(longest)).To(Equal(longest))
 	g.Expect(shorten(longest + "c")).To(Equal(longest[:256] + " … " + longest[257:] + "c"))
+}
+
+func TestNamespaceThatIsGoneIsAnObjectThatIsGone(t *testing.T) {
+	namespace := identity{gvk: corev1.SchemeGroupVersion.WithKind("Namespace"), key: types.NamespacedName{Name: "shop"}}
+	err := classify(namespace, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"))
+	NewWithT(t).Expect(IsStale(err)).To(BeTrue(), "%v", err)
 }
 
 func TestClassifyOfNothing(t *testing.T) {

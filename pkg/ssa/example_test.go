@@ -25,13 +25,13 @@ func Example() {
 		log.Fatal(err)
 	}
 	shop := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "7b0c"}} // of your own kind
-	owner := ssa.ControllerReference(shop, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	owner := metav1.NewControllerRef(shop, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 
 	reconcile := func(live client.Object) *corev1.ConfigMap {
 		result, err := applier.Apply(ctx, ssa.Request{
 			Desired: corev1ac.ConfigMap("settings", "default").WithData(map[string]string{"color": "green"}),
 			Live:    live,
-			Owner:   &owner,
+			Owner:   owner,
 		})
 		if err != nil {
 			log.Fatal(err)

@@ -75,8 +75,7 @@ func newCustomServer() *countingServer {
 
 // ownedBy is the reference to an owner with this UID.
 func ownedBy(uid types.UID) *metav1.OwnerReference {
-	owner := ControllerReference(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner", UID: uid}}, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	return &owner
+	return metav1.NewControllerRef(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner", UID: uid}}, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 }
 
 // unreadable is an object that has no JSON.

@@ -5,7 +5,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // AdoptionPolicy says what to do with an existing object that no controller owns. One that another controller owns is
@@ -28,11 +27,6 @@ const (
 	// ReportDrift leaves them, reports them for as long as they differ, and applies changes without them.
 	ReportDrift DriftPolicy = "Report"
 )
-
-// ControllerReference is the owner reference with which owner controls a child: a [Request.Owner].
-func ControllerReference(owner client.Object, gvk schema.GroupVersionKind) metav1.OwnerReference {
-	return *metav1.NewControllerRef(owner, gvk)
-}
 
 // checkOwnership fails with an [*Error] if the object must not be written, and says whether writing it adopts it.
 //

@@ -122,5 +122,5 @@ func newNamespace(ctx context.Context, g Gomega, labels map[string]string) strin
 func newOwner(ctx context.Context, g Gomega, namespace, name string) metav1.OwnerReference {
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	g.Expect(api.Create(ctx, owner)).To(Succeed())
-	return ssa.ControllerReference(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	return *metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 }

@@ -42,15 +42,6 @@ func (c *Cache) Thaw() {
 	c.frozen = nil
 }
 
-// Sync shows what exists now. A frozen cache stays frozen.
-func (c *Cache) Sync() {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	if c.frozen != nil {
-		c.frozen = maps.Clone(c.server.objects)
-	}
-}
-
 func (c *Cache) shown() objects {
 	if c.frozen != nil {
 		return c.frozen

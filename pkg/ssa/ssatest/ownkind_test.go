@@ -56,7 +56,7 @@ func TestOperatorOfAnOwnKind(t *testing.T) {
 
 	live, err := applier.EnsureFinalizer(ctx, widget, "example.com/teardown")
 	g.Expect(err).NotTo(HaveOccurred())
-	owner := ssa.ControllerReference(live, widgetKind)
+	owner := *metav1.NewControllerRef(live, widgetKind)
 	request := ssa.Request{Desired: corev1ac.ConfigMap("w", "default").WithData(map[string]string{"color": "red"}), Owner: &owner}
 	child, err := applier.Apply(ctx, request)
 	g.Expect(err).NotTo(HaveOccurred())

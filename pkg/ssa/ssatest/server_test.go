@@ -40,7 +40,7 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 
 // ownedBy makes the object a dependent.
 func ownedBy[T client.Object](object T, owner client.Object) T {
-	object.SetOwnerReferences([]metav1.OwnerReference{ssa.ControllerReference(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))})
+	object.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("ConfigMap"))})
 	return object
 }
 
@@ -254,7 +254,8 @@ func TestCacheLagsWhileFrozen(t *testing.T) {
 	g.Expect(server.Create(ctx, c)).To(Succeed())
 	g.Expect(exists(cache, c.DeepCopy())).To(BeFalse())
 
-	cache.Sync()
+	cache.Thaw()
+	cache.Freeze()
 	g.Expect(exists(cache, c.DeepCopy())).To(BeTrue())
 	g.Expect(server.Delete(ctx, c)).To(Succeed())
 	g.Expect(exists(cache, c.DeepCopy())).To(BeTrue())
@@ -296,7 +297,7 @@ func TestOwnedInListsOneNamespaceOfAClusterScopedOwner(t *testing.T) {
 	g.Expect(ssa.IndexController(ctx, server, &corev1.ConfigMap{})).To(Succeed())
 	for _, key := range []client.ObjectKey{{Namespace: "a", Name: "shop"}, {Namespace: "a", Name: "c"}, {Namespace: "b", Name: "shop"}, {Namespace: "b", Name: "d"}} {
 		c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-		c.OwnerReferences = []metav1.OwnerReference{ssa.ControllerReference(owner, corev1.SchemeGroupVersion.WithKind("Namespace"))}
+		c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, corev1.SchemeGroupVersion.WithKind("Namespace"))}
 		g.Expect(server.Create(ctx, c)).To(Succeed())
 	}
 

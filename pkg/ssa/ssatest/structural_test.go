@@ -36,8 +36,8 @@ func TestUnknownSchemaIsNoDrift(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		return applier
 	}
-	owner := ssa.ControllerReference(&Widget{ObjectMeta: metav1.ObjectMeta{Name: "o", UID: "o"}}, widgetKind)
-	applied, err := restarted().Apply(ctx, ssa.Request{Desired: widgetOf("red"), Owner: &owner})
+	owner := metav1.NewControllerRef(&Widget{ObjectMeta: metav1.ObjectMeta{Name: "o", UID: "o"}}, widgetKind)
+	applied, err := restarted().Apply(ctx, ssa.Request{Desired: widgetOf("red"), Owner: owner})
 	g.Expect(err).NotTo(HaveOccurred())
 	live := applied.Live
 	entries := live.GetManagedFields()
@@ -48,11 +48,11 @@ func TestUnknownSchemaIsNoDrift(t *testing.T) {
 	entries[0].FieldsV1 = metav1.NewFieldsV1(structural)
 	live.SetManagedFields(entries)
 
-	changed, err := restarted().Decide(ssa.Request{Desired: widgetOf("blue"), Live: live, Owner: &owner})
+	changed, err := restarted().Decide(ssa.Request{Desired: widgetOf("blue"), Live: live, Owner: owner})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(changed.Action).To(Equal(ssa.ActionUpdate))
 	g.Expect(changed.Drifts).To(BeEmpty())
 
-	_, err = restarted().Decide(ssa.Request{Desired: widgetOf("blue"), Live: live, Owner: &owner, Drift: ssa.ReportDrift})
+	_, err = restarted().Decide(ssa.Request{Desired: widgetOf("blue"), Live: live, Owner: owner, Drift: ssa.ReportDrift})
 	g.Expect(err).To(MatchError(ContainSubstring("drift cannot be reported without the schema of Widget: give it in Options.TypeConverters")))
 }
