@@ -22,7 +22,8 @@ const (
 )
 
 // follow shows the text again after every change of the objects. A terminal shows the last text only; other outputs
-// get each text that differs from the one before.
+// get each text that differs from the one before. Once it has shown something, a failed read does not end it: it reads
+// again, as its watches do, unless the user may no longer read.
 func (o *options) follow(ctx context.Context, c *clients, t target, show func(context.Context) (string, error)) error {
 	changed, failed := make(chan struct{}, 1), make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
@@ -41,8 +42,9 @@ func (o *options) follow(ctx context.Context, c *clients, t target, show func(co
 		defer ticker.Stop()
 		tick = ticker.C
 	}
-	for last := ""; ; {
+	for last, lastError := "", ""; ; {
 		text, err := show(ctx)
+		var again <-chan time.Time
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -53,16 +55,24 @@ func (o *options) follow(ctx context.Context, c *clients, t target, show func(co
 			}
 			_, err = fmt.Fprintln(out, "It is deleted.")
 			return err
-		case err != nil:
+		case err != nil && (last == "" || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)):
 			return err
-		}
-		if text != last {
+		case err != nil:
+			if message := err.Error(); message != lastError {
+				fmt.Fprintf(o.ErrOut, "Reading again, because it failed: %s\n", printable(message))
+				lastError = message
+			}
+			again = time.After(rewatchDelay)
+		case text != last || lastError != "" && isTerminal(o.Out):
 			o.draw(text)
-			last = text
+			last, lastError = text, ""
+		default:
+			lastError = ""
 		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-again:
 		case <-tick:
 		case <-changed:
 		case err := <-failed:
