@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -394,6 +395,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		`{console: {hosts: ["https://a.test"]}}`:                       "/console/hosts/0",
 		`{console: {auth: none}}`:                                      "/console/auth",
 		`{console: {enabled: true, hosts: [a.test], certificateSecret: a, tokenHeader: X-Token}}`: "console.tokenHeader requires console.auth=proxy",
+		`{fullnameOverride: ` + strings.Repeat("r", 37) + `}`:                                     "/fullnameOverride",
 		`{policies: {host: true}}`:        "'host'",
 		`{rbac: {workloadIdentity: all}}`: "/rbac/workloadIdentity",
 		`{rbac: {accountKeys: all}}`:      "/rbac/accountKeys",
@@ -590,6 +592,32 @@ func TestNamesThatLookLikeNumbersAreStrings(t *testing.T) {
 			g.Expect(objects).To(And(HaveKey("Deployment 1000/2024-controller-manager"), HaveKey("Deployment 1000/2024-console")))
 			for key, object := range objects {
 				check(g, key, object.Object)
+			}
+		})
+	}
+}
+
+// TestEveryNameOfAReleaseIsAllowed: Helm accepts names of releases that are longer than the name of a Service may be, and names
+// with dots. The API server would refuse a Service in the middle of the installation.
+func TestEveryNameOfAReleaseIsAllowed(t *testing.T) {
+	longest := strings.Repeat("r", 53)
+	const all = `console: {enabled: true, hosts: [a.test], certificateSecret: tls}, serviceMonitor: {enabled: true}`
+	for name, text := range map[string]string{
+		longest:      `{` + all + `}`,
+		"acme.tools": `{` + all + `}`,
+		"a":          `{` + all + `, fullnameOverride: ` + longest[:36] + `}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			objects, err := renderRelease(g, load(g), common.ReleaseOptions{Name: name, Namespace: system, IsInstall: true, Revision: 1}, text)
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, object := range objects {
+				if object.GetKind() == "Service" {
+					g.Expect(validation.IsDNS1035Label(object.GetName())).To(BeEmpty(), object.GetName())
+				}
+				for _, value := range object.GetLabels() {
+					g.Expect(validation.IsValidLabelValue(value)).To(BeEmpty())
+				}
 			}
 		})
 	}

@@ -1,5 +1,7 @@
+{{/* Names of Services have at most 63 characters, and no dots, which Helm allows in the name of a release. The longest name
+that follows from this one is that of the Service for the metrics. */}}
 {{- define "fixpoint.fullname" -}}
-{{- .Values.fullnameOverride | default .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | default .Release.Name | replace "." "-" | trunc 36 | trimSuffix "-" -}}
 {{- end }}
 
 {{- define "fixpoint.manager" -}}
