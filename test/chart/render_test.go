@@ -227,38 +227,54 @@ func TestOptionsRenderWhatKustomizeRenders(t *testing.T) {
 
 // TestNamespacedManagerRendersWhatKustomizeRenders compares the manager, and its Roles in a watched namespace.
 func TestNamespacedManagerRendersWhatKustomizeRenders(t *testing.T) {
-	g := NewWithT(t)
-	manifests := kustomize(t, g, kustomization{Resources: []string{"namespaced"}})
-	delete(manifests, "Namespace /"+system)
-	for key, object := range kustomize(t, g, kustomization{Resources: []string{"namespaced/releases"}}) {
-		g.Expect(object.GetNamespace()).To(Equal("kube-system"))
-		manifests[key] = object
-	}
-	access := kustomize(t, g, kustomization{Resources: []string{"namespaced/access"}})
-	g.Expect(access).To(HaveLen(2*3), "a Role and a RoleBinding for each controller")
-	for _, object := range access {
-		object.SetNamespace("team-a")
-		manifests[fmt.Sprintf("%s team-a/%s", object.GetKind(), object.GetName())] = object
-	}
+	const namespaced = `rbac: {namespaced: true}, namespaces: [team-a], metrics: {enabled: false}`
+	for name, c := range map[string]struct {
+		values     string
+		components []string
+		has        []string
+	}{
+		"without the webhook": {`{` + namespaced + `}`, nil, nil},
+		"with a certificate for the webhook": {`{` + namespaced + `, webhook: {certificateSecret: webhook-certificate}}`,
+			[]string{"namespaced/webhook"}, []string{"Service " + system + "/fixpoint-webhook"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			manifests := kustomize(t, g, kustomization{Resources: []string{"namespaced"}, Components: c.components})
+			delete(manifests, "Namespace /"+system)
+			for key, object := range kustomize(t, g, kustomization{Resources: []string{"namespaced/releases"}}) {
+				g.Expect(object.GetNamespace()).To(Equal("kube-system"))
+				manifests[key] = object
+			}
+			access := kustomize(t, g, kustomization{Resources: []string{"namespaced/access"}})
+			g.Expect(access).To(HaveLen(2*3), "a Role and a RoleBinding for each controller")
+			for _, object := range access {
+				object.SetNamespace("team-a")
+				manifests[fmt.Sprintf("%s team-a/%s", object.GetKind(), object.GetName())] = object
+			}
 
-	elsewhere, err := render(g, `{rbac: {namespaced: true}, namespaces: [team-a], metrics: {enabled: false}, claimsNamespace: platform}`)
+			objects, err := render(g, c.values)
+
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, key := range c.has {
+				g.Expect(objects).To(HaveKey(key))
+			}
+			const deployment = "Deployment " + system + "/fixpoint-controller-manager"
+			chart, err := json.Marshal(objects[deployment])
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(string(chart)).To(ContainSubstring(`"--namespaces=team-a","--no-cluster-rights"`))
+			text, err := json.Marshal(manifests[deployment])
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(string(text)).To(ContainSubstring(`"--namespaces=$(WATCH_NAMESPACES)","--no-cluster-rights"`))
+			// The kustomization names the namespaces in a variable, which a patch sets.
+			named := strings.Replace(strings.Replace(string(text), "$(WATCH_NAMESPACES)", "team-a", 1), `{"name":"WATCH_NAMESPACES","value":""},`, "", 1)
+			g.Expect(json.Unmarshal([]byte(named), manifests[deployment])).To(Succeed())
+			areEqual(g, objects, manifests)
+		})
+	}
+	g := NewWithT(t)
+	elsewhere, err := render(g, `{`+namespaced+`, claimsNamespace: platform}`)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(elsewhere).To(And(HaveKey("Role platform/fixpoint-releases-role"), HaveKey("RoleBinding platform/fixpoint-releases-rolebinding")))
-
-	objects, err := render(g, `{rbac: {namespaced: true}, namespaces: [team-a], metrics: {enabled: false}}`)
-
-	g.Expect(err).NotTo(HaveOccurred())
-	const deployment = "Deployment " + system + "/fixpoint-controller-manager"
-	chart, err := json.Marshal(objects[deployment])
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(string(chart)).To(ContainSubstring(`"--namespaces=team-a","--no-cluster-rights"`))
-	text, err := json.Marshal(manifests[deployment])
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(string(text)).To(ContainSubstring(`"--namespaces=$(WATCH_NAMESPACES)","--no-cluster-rights"`))
-	// The kustomization names the namespaces in a variable, which a patch sets.
-	named := strings.Replace(strings.Replace(string(text), "$(WATCH_NAMESPACES)", "team-a", 1), `{"name":"WATCH_NAMESPACES","value":""},`, "", 1)
-	g.Expect(json.Unmarshal([]byte(named), manifests[deployment])).To(Succeed())
-	areEqual(g, objects, manifests)
 }
 
 // TestSelectorOfNamespacesRendersWhatKustomizeRenders compares a manager that selects namespaces by labels.
