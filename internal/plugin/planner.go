@@ -90,7 +90,7 @@ func (p *planner) note(note string) {
 }
 
 // findManagers reads the Deployments of managers, and which of several has claimed which namespaces. Anybody can create a
-// Deployment with the labels of the manager in a namespace of theirs, but only administrators can write the claims.
+// Deployment with the labels of the manager in a namespace in which they may, but only administrators can write the claims.
 func (p *planner) findManagers(ctx context.Context, c *clients) error {
 	found, note, err := c.managers(ctx)
 	if err != nil {
