@@ -74,6 +74,22 @@ true
 {{- end -}}
 {{- end }}
 
+{{/* Fails if a value for the webhook would have no effect, or would be replaced by what the manager or cert-manager sets. */}}
+{{- define "fixpoint.checkWebhook" -}}
+{{- if and .Values.webhook.certManager.enabled .Values.webhook.certificateSecret -}}
+{{ fail "webhook.certManager.enabled and webhook.certificateSecret are both set: set one of them" }}
+{{- end -}}
+{{- if and .Values.webhook.caBundle (not .Values.webhook.certificateSecret) -}}
+{{ fail "webhook.caBundle is set, but webhook.certificateSecret is empty: set both, or neither, so that the CA bundle is set with the certificate" }}
+{{- end -}}
+{{- if and .Values.webhook.caBundle (not .Values.crds.install) -}}
+{{ fail "webhook.caBundle is set, but crds.install is false: set the CA bundle in the CustomResourceDefinitions, and not here" }}
+{{- end -}}
+{{- if and .Values.webhook.enabled (not (include "fixpoint.servesWebhook" .)) -}}
+{{ fail "webhook.enabled is true, but with rbac.namespaced the manager can set no CA bundle: set webhook.certificateSecret or webhook.certManager.enabled" }}
+{{- end -}}
+{{- end }}
+
 {{/* The controllers to run, as a JSON list. */}}
 {{- define "fixpoint.controllers" -}}
 {{- .Values.controllers | default (list "appservice" "mcpserver" "securestorage") | toJson -}}
