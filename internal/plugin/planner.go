@@ -89,8 +89,8 @@ func (p *planner) note(note string) {
 	}
 }
 
-// findManagers reads the Deployments of managers, and which of several has claimed which namespaces. Anybody can create a
-// Deployment with the labels of the manager in a namespace in which they may, but only administrators can write the claims.
+// findManagers reads the Deployments of managers, and which of several has claimed which namespaces. Whoever may create a
+// Deployment in any namespace can give it the labels of the manager, but only administrators can write the claims.
 func (p *planner) findManagers(ctx context.Context, c *clients) error {
 	found, note, err := c.managers(ctx)
 	if err != nil {
