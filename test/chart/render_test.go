@@ -57,13 +57,7 @@ func renderChart(g Gomega, loaded *chart.Chart, text string) (map[string]*unstru
 }
 
 func renderRelease(g Gomega, loaded *chart.Chart, release common.ReleaseOptions, text string) (map[string]*unstructured.Unstructured, error) {
-	given := values{}
-	g.Expect(yaml.Unmarshal([]byte(text), &given)).To(Succeed())
-	all, err := util.ToRenderValues(loaded, given, release, common.DefaultCapabilities)
-	if err != nil {
-		return nil, err
-	}
-	files, err := engine.Render(loaded, all)
+	files, err := renderFiles(g, loaded, release, text)
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +68,31 @@ func renderRelease(g Gomega, loaded *chart.Chart, release common.ReleaseOptions,
 		}
 	}
 	return objects, nil
+}
+
+func renderFiles(g Gomega, loaded *chart.Chart, release common.ReleaseOptions, text string) (map[string]string, error) {
+	given := values{}
+	g.Expect(yaml.Unmarshal([]byte(text), &given)).To(Succeed())
+	all, err := util.ToRenderValues(loaded, given, release, common.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(loaded, all)
+}
+
+// TestNotesSayThatObjectsAreDeletedFirst: Helm deletes the Deployment of the manager before the CRDs, which then stay, being
+// deleted, because nothing removes the finalizers of their objects.
+func TestNotesSayThatObjectsAreDeletedFirst(t *testing.T) {
+	for text, want := range map[string]string{
+		`{}`:                    "keeps the CustomResourceDefinitions",
+		`{crds: {keep: false}}`: "deletes the CustomResourceDefinitions",
+	} {
+		g := NewWithT(t)
+		files, err := renderFiles(g, load(g), common.ReleaseOptions{Name: releaseName, Namespace: system, IsInstall: true, Revision: 1}, text)
+		g.Expect(err).NotTo(HaveOccurred())
+		notes := strings.Join(strings.Fields(files["fixpoint/templates/NOTES.txt"]), " ")
+		g.Expect(notes).To(And(ContainSubstring(want), ContainSubstring("Delete the objects before you uninstall, because only the manager removes their finalizers.")))
+	}
 }
 
 // read adds the objects of a text, by kind, namespace and name.
