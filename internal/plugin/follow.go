@@ -42,32 +42,17 @@ func (o *options) follow(ctx context.Context, c *clients, t target, show func(co
 		defer ticker.Stop()
 		tick = ticker.C
 	}
-	for last, lastError := "", ""; ; {
+	for shown := (following{}); ; {
 		text, err := show(ctx)
-		var again <-chan time.Time
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return nil
-		case apierrors.IsNotFound(err) && last != "":
-			out := o.Out
-			if o.output != "" { // which has documents alone
-				out = o.ErrOut
-			}
-			_, err = fmt.Fprintln(out, "It is deleted.")
+		}
+		if apierrors.IsNotFound(err) && shown.text != "" {
+			return o.sayDeleted()
+		}
+		again, err := o.showNext(&shown, text, err)
+		if err != nil {
 			return err
-		case err != nil && (last == "" || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)):
-			return err
-		case err != nil:
-			if message := err.Error(); message != lastError {
-				fmt.Fprintf(o.ErrOut, "Reading again, because it failed: %s\n", printable(message))
-				lastError = message
-			}
-			again = time.After(rewatchDelay)
-		case text != last || lastError != "" && isTerminal(o.Out):
-			o.draw(text)
-			last, lastError = text, ""
-		default:
-			lastError = ""
 		}
 		select {
 		case <-ctx.Done():
@@ -79,6 +64,38 @@ func (o *options) follow(ctx context.Context, c *clients, t target, show func(co
 			return err
 		}
 	}
+}
+
+// following is what was shown last: a text, and since then the failure to read the next one.
+type following struct{ text, failure string }
+
+// showNext shows a text, or that reading it failed, unless it was shown last. It returns when to read again without a
+// change; nil is never. It fails if that is of no use.
+func (o *options) showNext(shown *following, text string, err error) (again <-chan time.Time, fatal error) {
+	if err == nil {
+		if text != shown.text || shown.failure != "" && isTerminal(o.Out) {
+			o.draw(text)
+		}
+		*shown = following{text: text}
+		return nil, nil
+	}
+	if shown.text == "" || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return nil, err
+	}
+	if message := err.Error(); message != shown.failure {
+		fmt.Fprintf(o.ErrOut, "Reading again, because it failed: %s\n", printable(message))
+		shown.failure = message
+	}
+	return time.After(rewatchDelay), nil
+}
+
+func (o *options) sayDeleted() error {
+	out := o.Out
+	if o.output != "" { // which has documents alone
+		out = o.ErrOut
+	}
+	_, err := fmt.Fprintln(out, "It is deleted.")
+	return err
 }
 
 // draw replaces what a terminal shows.
