@@ -93,7 +93,7 @@ type AppServiceSpec struct {
 	// with one file per key. If omitted, config becomes environment variables.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^/[^:]+$') && !self.matches('(^|/)[.][.](/|$)')",message="configMountPath must be an absolute path other than '/', without ':' and '..': use a value such as /etc/shop"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/:[:cntrl:]]+)+$') && !self.matches('/[.]{1,2}(/|$)')",message="configMountPath must be an absolute path other than '/', without ':', control characters, '.', '..' and empty segments, not ending with '/': use a value such as /etc/shop"
 	ConfigMountPath string `json:"configMountPath,omitempty"`
 
 	// mounts are writable directories of the container that start empty, for

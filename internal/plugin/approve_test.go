@@ -62,3 +62,17 @@ func TestApprovalText(t *testing.T) {
 	hostile.Status.Contract = nil
 	g.Expect((&options{IOStreams: testStreams()}).printContract(t.Context(), clientOf(), hostile)).To(MatchError(HaveSuffix(": one waits for approval; to approve it, run kubectl fixpoint approve mcp/tools -n agents --digest 9f2c5e1ab0c4d7734d5ecbaa1f20c3e8")))
 }
+
+func TestNamesOfServersAreCompletedWithTheKindThatIsTyped(t *testing.T) {
+	for typed, want := range map[string]string{
+		"": "", "to": "", "mcp/": "mcp/", "mcp/to": "mcp/", "mcpserver/": "mcpserver/", "MCPServers.fixpoint.dev/t": "MCPServers.fixpoint.dev/",
+	} {
+		prefix, isServer := serverPrefix(typed)
+		NewWithT(t).Expect(isServer).To(BeTrue(), typed)
+		NewWithT(t).Expect(prefix).To(Equal(want), typed)
+	}
+	for _, typed := range []string{"appservice/", "pod/to"} {
+		_, isServer := serverPrefix(typed)
+		NewWithT(t).Expect(isServer).To(BeFalse(), typed)
+	}
+}

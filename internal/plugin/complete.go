@@ -39,12 +39,27 @@ func (o *options) completeObjects(command *cobra.Command, args []string, typed s
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeServers completes names of MCPServers.
-func (o *options) completeServers(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
+// completeServers completes names of MCPServers, after their kind and a slash if these are typed.
+func (o *options) completeServers(command *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	prefix, isServer := serverPrefix(typed)
+	if len(args) > 0 || !isServer {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return o.names(command.Context(), &v1beta1.MCPServerList{}, true), cobra.ShellCompDirectiveNoFileComp
+	found := o.names(command.Context(), &v1beta1.MCPServerList{}, true)
+	for i := range found {
+		found[i] = prefix + found[i]
+	}
+	return found, cobra.ShellCompDirectiveNoFileComp
+}
+
+// serverPrefix is what is typed before the name of an MCPServer: nothing, or its kind and a slash.
+func serverPrefix(typed string) (prefix string, isServer bool) {
+	kindName, _, slash := strings.Cut(typed, "/")
+	if !slash {
+		return "", true
+	}
+	k, err := kindOf(kindName)
+	return kindName + "/", err == nil && k.resource == "mcpservers"
 }
 
 // names lists the names of objects, at most a page; none if they cannot be read.

@@ -22,7 +22,8 @@ const (
 )
 
 // follow shows the text again after every change of the objects. A terminal shows the last text only; other outputs
-// get each text that differs from the one before.
+// get each text that differs from the one before. Once it has shown something, a failed read does not end it: it reads
+// again, as its watches do, unless the user may no longer read.
 func (o *options) follow(ctx context.Context, c *clients, t target, show func(context.Context) (string, error)) error {
 	changed, failed := make(chan struct{}, 1), make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
@@ -41,34 +42,60 @@ func (o *options) follow(ctx context.Context, c *clients, t target, show func(co
 		defer ticker.Stop()
 		tick = ticker.C
 	}
-	for last := ""; ; {
+	for shown := (following{}); ; {
 		text, err := show(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return nil
-		case apierrors.IsNotFound(err) && last != "":
-			out := o.Out
-			if o.output != "" { // which has documents alone
-				out = o.ErrOut
-			}
-			_, err = fmt.Fprintln(out, "It is deleted.")
-			return err
-		case err != nil:
-			return err
 		}
-		if text != last {
-			o.draw(text)
-			last = text
+		if apierrors.IsNotFound(err) && shown.text != "" {
+			return o.sayDeleted()
+		}
+		again, err := o.showNext(&shown, text, err)
+		if err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-again:
 		case <-tick:
 		case <-changed:
 		case err := <-failed:
 			return err
 		}
 	}
+}
+
+// following is what was shown last: a text, and since then the failure to read the next one.
+type following struct{ text, failure string }
+
+// showNext shows a text, or that reading it failed, unless it was shown last. It returns when to read again without a
+// change; nil is never. It fails if that is of no use.
+func (o *options) showNext(shown *following, text string, err error) (again <-chan time.Time, fatal error) {
+	if err == nil {
+		if text != shown.text || shown.failure != "" && isTerminal(o.Out) {
+			o.draw(text)
+		}
+		*shown = following{text: text}
+		return nil, nil
+	}
+	if shown.text == "" || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return nil, err
+	}
+	if message := err.Error(); message != shown.failure {
+		fmt.Fprintf(o.ErrOut, "Reading again, because it failed: %s\n", printable(message))
+		shown.failure = message
+	}
+	return time.After(rewatchDelay), nil
+}
+
+func (o *options) sayDeleted() error {
+	out := o.Out
+	if o.output != "" { // which has documents alone
+		out = o.ErrOut
+	}
+	_, err := fmt.Fprintln(out, "It is deleted.")
+	return err
 }
 
 // draw replaces what a terminal shows.

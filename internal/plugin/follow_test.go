@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -91,6 +94,47 @@ func TestStatusIsFollowedInTheFormatOfTheOutput(t *testing.T) {
 			}).Should(Succeed())
 			f.Expect(f.Delete(t.Context(), live)).To(Succeed())
 			f.Expect(f.documents()).To(HaveExactElements(Not(HaveKey("reasonOfUser")), HaveKeyWithValue("reasonOfUser", "maintenance")))
+		})
+	}
+}
+
+// An API server that restarts ends a watch, and a read in the meantime fails.
+func TestStatusIsFollowedAfterAFailedRead(t *testing.T) {
+	failures := map[string]struct {
+		err  error
+		ends bool
+	}{
+		"a server that restarts": {apierrors.NewServiceUnavailable("it starts"), false},
+		"no connection":          {errors.New("connection refused"), false},
+		"a lost permission":      {apierrors.NewForbidden(schema.GroupResource{Resource: "appservices"}, "web", nil), true},
+	}
+	for name, c := range failures {
+		t.Run(name, func(t *testing.T) {
+			reads := 0
+			f := follow(t, "", func(ctx context.Context, o *options, api *clients, at target) error {
+				return o.follow(ctx, api, at, func(context.Context) (string, error) {
+					if reads++; reads == 2 {
+						return "", c.err
+					}
+					return fmt.Sprintf("read %d\n", min(reads, 3)), nil
+				})
+			})
+			f.Eventually(f.out).Should(gbytes.Say("read 1"))
+			live := &v1beta1.AppService{}
+			f.Eventually(func(g Gomega) { // the watch may begin later
+				g.Expect(f.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "web"}, live)).To(Succeed())
+				live.Annotations = map[string]string{v1beta1.AnnotationReason: "maintenance " + live.ResourceVersion}
+				g.Expect(f.Update(t.Context(), live)).To(Succeed())
+				if c.ends {
+					g.Expect(f.ended).To(Receive(MatchError(c.err)))
+					return
+				}
+				g.Expect(f.out).To(gbytes.Say("read 3"))
+			}, "5s").Should(Succeed())
+			if !c.ends {
+				f.stop()
+				f.Eventually(f.ended).Should(Receive(Or(BeNil(), MatchError(context.Canceled))))
+			}
 		})
 	}
 }

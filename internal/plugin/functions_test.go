@@ -2,7 +2,10 @@ package plugin
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -225,6 +228,21 @@ func TestPlanRefusesWritesToTheCloud(t *testing.T) {
 		response.Body.Close()
 	}
 	g.Expect(err).To(MatchError("a plan must not send PUT /x"))
+}
+
+func TestReportLeavesNoIncompleteFile(t *testing.T) {
+	g := NewWithT(t)
+	name := filepath.Join(t.TempDir(), "report.tar.gz")
+	full := errors.New("no space left on device")
+	g.Expect(writeNew(name, func(to io.Writer) error {
+		_, err := to.Write([]byte("half"))
+		return errors.Join(err, full)
+	})).To(And(MatchError(full), MatchError(HavePrefix("writing "+name+": "))))
+	g.Expect(name).NotTo(BeAnExistingFile())
+	write := func(to io.Writer) error { return (&collection{}).write(to, now) }
+	g.Expect(writeNew(name, write)).To(Succeed())
+	g.Expect(writeNew(name, write)).To(MatchError(ContainSubstring("file exists")))
+	g.Expect(name).To(BeAnExistingFile(), "it is that of an earlier report")
 }
 
 func TestReportHasTheEventsOfTheNamespace(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,23 +22,35 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
 	"github.com/fixpoint-dev/fixpoint/controllers/securestorage"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/releases"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 // planner plans objects of all kinds with the engines of the controllers.
 type planner struct {
-	// settings are those of the manager, as far as they are known.
+	// settings are what follows from the user: the cloud and permissions. Those of a manager are added to them.
 	settings settings
 	planning setup.Planning
 	reader   *planReader
 	// recorder records the dry runs of the plan that is being made.
-	recorder       *recorder
+	recorder *recorder
+	// managers are the Deployments with the labels of the manager. If there are several, claims are the annotations in
+	// which releases claim their namespaces, as far as the user may read them.
+	managers []appsv1.Deployment
+	claims   map[string]string
+	// engines are by the Deployment of the manager whose settings they have.
+	engines map[string]*engines
+	// notes are what the plans assume.
+	notes []string
+}
+
+// engines are those of one manager.
+type engines struct {
+	settings       settings
 	appservices    *appservice.Engine
 	mcpservers     *mcpserver.Engine
 	securestorages *securestorage.Engine
-	// notes are what the plans assume.
-	notes []string
 }
 
 // settings are what the manager's flags say that its plans depend on.
@@ -60,7 +74,7 @@ func (c *clients) newPlanner(ctx context.Context, p planOptions) (*planner, erro
 		},
 		Unreadable: func(err error) { made.note("not all is known: " + err.Error()) },
 	}
-	if err := made.useManager(ctx, c); err != nil {
+	if err := made.findManagers(ctx, c); err != nil {
 		return nil, err
 	}
 	if err := made.useCloud(p); err != nil {
@@ -75,25 +89,79 @@ func (p *planner) note(note string) {
 	}
 }
 
-// useManager takes the settings from the arguments of the manager's Deployment, or assumes its defaults.
-func (p *planner) useManager(ctx context.Context, c *clients) error {
+// findManagers reads the Deployments of managers, and which of several has claimed which namespaces. Whoever may create a
+// Deployment in any namespace can give it the labels of the manager, but only administrators can write the claims.
+func (p *planner) findManagers(ctx context.Context, c *clients) error {
 	found, note, err := c.managers(ctx)
 	if err != nil {
 		return err
 	}
-	p.settings.mcp.BridgeImage = controllers.DefaultBridgeImage
+	p.managers = found
 	if len(found) == 0 {
 		if note == "" {
 			note = "no Deployment of the manager was found"
 		}
 		p.note(note + ", so its default settings are assumed")
-		p.settings.mcp.ManagerNamespace = managerNamespace
-		p.settings.mcp.ManagerLabels = map[string]string{"control-plane": "controller-manager"}
+	}
+	if len(found) <= 1 {
 		return nil
 	}
-	d := &found[0]
-	p.settings.common.ManagerAccount = types.NamespacedName{Namespace: d.Namespace, Name: d.Spec.Template.Spec.ServiceAccountName}
-	return p.settings.useFlags(managerFlags(d))
+	claims := &coordinationv1.Lease{}
+	err = c.Get(ctx, client.ObjectKey{Namespace: releases.LeaseNamespace, Name: releases.LeaseName}, claims)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("reading the Lease in which managers claim their namespaces: %w", err)
+	}
+	p.claims = claims.Annotations
+	return nil
+}
+
+// managerOf is the Deployment of the manager that reconciles a namespace; nil if none was found.
+func (p *planner) managerOf(namespace string) *appsv1.Deployment {
+	if len(p.managers) == 0 {
+		return nil
+	}
+	in := func(namespace string) int {
+		return slices.IndexFunc(p.managers, func(d appsv1.Deployment) bool { return d.Namespace == namespace })
+	}
+	if i := in(releases.ClaimantOf(p.claims, namespace)); i >= 0 || len(p.managers) == 1 {
+		return &p.managers[max(i, 0)]
+	}
+	assumed := &p.managers[max(in(managerNamespace), 0)]
+	p.note(fmt.Sprintf("%d Deployments have the labels of the manager, and it is not known which one reconciles namespace %s: the settings of %s/%s are assumed",
+		len(p.managers), namespace, assumed.Namespace, assumed.Name))
+	return assumed
+}
+
+// enginesFor are the engines with the settings of the manager that reconciles a namespace.
+func (p *planner) enginesFor(namespace string) (*engines, error) {
+	manager, key := p.managerOf(namespace), ""
+	if manager != nil {
+		key = manager.Namespace + "/" + manager.Name
+	}
+	if made, exists := p.engines[key]; exists {
+		return made, nil
+	}
+	made := &engines{settings: p.settings}
+	if err := made.settings.useManager(manager); err != nil {
+		return nil, err
+	}
+	if p.engines == nil {
+		p.engines = map[string]*engines{}
+	}
+	p.engines[key] = made
+	return made, nil
+}
+
+// useManager takes the settings from the arguments of the manager's Deployment, or assumes its defaults.
+func (s *settings) useManager(d *appsv1.Deployment) error {
+	s.mcp.BridgeImage = controllers.DefaultBridgeImage
+	if d == nil {
+		s.mcp.ManagerNamespace = managerNamespace
+		s.mcp.ManagerLabels = map[string]string{"control-plane": "controller-manager"}
+		return nil
+	}
+	s.common.ManagerAccount = types.NamespacedName{Namespace: d.Namespace, Name: d.Spec.Template.Spec.ServiceAccountName}
+	return s.useFlags(managerFlags(d))
 }
 
 // useFlags takes over the flags of the manager that its plans depend on.
@@ -116,7 +184,7 @@ func (s *settings) useFlags(flags map[string]string) error {
 		}
 		s.mcp.PodOverrides = policy
 	}
-	s.common.NoClusterRights = flags["no-cluster-rights"] == "true"
+	s.common.NoClusterRights = s.common.NoClusterRights || flags["no-cluster-rights"] == "true"
 	return nil
 }
 
@@ -177,30 +245,35 @@ func (p *planner) plan(ctx context.Context, o object) (objectPlan, error) {
 }
 
 func (p *planner) engine(ctx context.Context, o object) (plan phases.Plan, err error) {
+	made, err := p.enginesFor(o.GetNamespace())
+	if err != nil {
+		return plan, err
+	}
+	common := made.settings.common
 	switch live := o.Object.(type) {
 	case *v1beta1.AppService:
-		if p.appservices == nil {
-			if p.appservices, err = appservice.NewPlanner(p.planning, p.settings.common); err != nil {
+		if made.appservices == nil {
+			if made.appservices, err = appservice.NewPlanner(p.planning, common); err != nil {
 				return plan, err
 			}
 		}
-		return p.appservices.Plan(ctx, live)
+		return made.appservices.Plan(ctx, live)
 	case *v1beta1.MCPServer:
-		if p.mcpservers == nil {
-			settings := p.settings.mcp
-			settings.ManagerAccount = p.settings.common.ManagerAccount
-			if p.mcpservers, err = mcpserver.NewPlanner(p.planning, mcpserver.Options{Options: p.settings.common, Settings: settings}); err != nil {
+		if made.mcpservers == nil {
+			settings := made.settings.mcp
+			settings.ManagerAccount = common.ManagerAccount
+			if made.mcpservers, err = mcpserver.NewPlanner(p.planning, mcpserver.Options{Options: common, Settings: settings}); err != nil {
 				return plan, err
 			}
 		}
 		if live.Spec.Protocol.Probe != v1beta1.ProbeDisabled {
 			p.note("a plan makes no MCP handshakes: it goes by the last result in the status")
 		}
-		return p.mcpservers.Plan(ctx, live)
+		return made.mcpservers.Plan(ctx, live)
 	case *v1beta1.SecureStorage:
-		if p.securestorages == nil {
-			p.securestorages, err = securestorage.NewPlanner(p.planning, securestorage.Options{
-				Options: p.settings.common, Cloud: cloud.New(p.settings.cloud), Credentials: p.settings.credential,
+		if made.securestorages == nil {
+			made.securestorages, err = securestorage.NewPlanner(p.planning, securestorage.Options{
+				Options: common, Cloud: cloud.New(p.settings.cloud), Credentials: p.settings.credential,
 				AmbientScopes: securestorage.AmbientScopes{securestorage.AllNamespaces: {cloud.Anywhere}},
 			})
 			if err != nil {
@@ -208,7 +281,7 @@ func (p *planner) engine(ctx context.Context, o object) (plan phases.Plan, err e
 			}
 		}
 		p.noteCloud(live)
-		return p.securestorages.Plan(ctx, live)
+		return made.securestorages.Plan(ctx, live)
 	default:
 		return plan, fmt.Errorf("%T cannot be planned", o.Object)
 	}

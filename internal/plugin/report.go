@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -59,19 +60,25 @@ func (o *options) report(ctx context.Context, c *clients, t target, name string)
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("writing --file: %w", err)
-	}
-	if err := collected.write(file, o.now()); err != nil {
-		return fmt.Errorf("writing %s: %w", name, err)
-	}
-	if err := file.Close(); err != nil {
-		return fmt.Errorf("writing %s: %w", name, err)
+	if err := writeNew(name, func(to io.Writer) error { return collected.write(to, o.now()) }); err != nil {
+		return err
 	}
 	fmt.Fprintf(o.Out, "%s has %d files. Look through it before you send it.\n", name, len(collected.files)+1)
 	for _, note := range collected.notes {
 		fmt.Fprintf(o.Out, "Not included: %s.\n", note)
+	}
+	return nil
+}
+
+// writeNew writes a file that does not exist. It leaves no file that is incomplete, such as on a full disk: one would look
+// like a report, and the command could not be repeated.
+func writeNew(name string, write func(io.Writer) error) error {
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("writing --file: %w", err)
+	}
+	if err := errors.Join(write(file), file.Close()); err != nil {
+		return errors.Join(fmt.Errorf("writing %s: %w", name, err), os.Remove(name))
 	}
 	return nil
 }

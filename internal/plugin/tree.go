@@ -116,9 +116,10 @@ func (c *clients) addReplicaSets(ctx context.Context, n *node, d *appsv1.Deploym
 	sortNewestFirst(sets)
 	for _, live := range sets {
 		pods, note, err := c.controlled(ctx, live, &corev1.PodList{}, d.Namespace, selector)
-		if note != "" || err != nil {
-			return notesOf(note), err
+		if err != nil {
+			return nil, err
 		}
+		notes = notesOf(note)
 		set, ok := live.(*appsv1.ReplicaSet)
 		if ok && len(pods) == 0 && valueOr(set.Spec.Replicas, 0) == 0 {
 			continue
@@ -129,7 +130,7 @@ func (c *clients) addReplicaSets(ctx context.Context, n *node, d *appsv1.Deploym
 		}
 		n.children = append(n.children, setNode)
 	}
-	return nil, nil
+	return notes, nil
 }
 
 // sortNewestFirst sorts the ReplicaSets of a Deployment. The revision of an old one rises when it is used again.

@@ -193,6 +193,19 @@ func TestTreeHasTheJobOfAHookWithItsPods(t *testing.T) {
 		And(HaveField("Kind", "Job"), HaveField("Name", job.Name)), And(HaveField("Kind", "Pod"), HaveField("Name", p.Name))))
 }
 
+func TestTreeHasTheReplicaSetsIfPodsMayNotBeListed(t *testing.T) {
+	g := NewWithT(t)
+	o, d, set, old := app("web", isRunning), deployment(3), replicaSet("web-7d4b", 3, 3, time.Hour), replicaSet("web-5c9f", 1, 1, 2*time.Hour)
+	d.ManagedFields, d.Labels, d.Spec.Selector = nil, map[string]string{workload.LabelName: "web"}, &metav1.LabelSelector{}
+	g.Expect(controllerutil.SetControllerReference(o.Object, d, scheme)).To(Succeed())
+	g.Expect(controllerutil.SetControllerReference(d, set, scheme)).To(Succeed())
+	g.Expect(controllerutil.SetControllerReference(d, old, scheme)).To(Succeed())
+	tree, notes, err := refusing(clientOf(o.Object, d, set, old), forbidden, "PodList").tree(t.Context(), o)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(notes).To(Equal([]string{"you may not list Pod objects in namespace shop"}))
+	g.Expect(below(nodeValue(tree))).To(HaveExactElements(HaveField("Name", "web"), HaveField("Name", set.Name), HaveField("Name", old.Name)))
+}
+
 func TestSecretsAreListedOnlyIfKeysAreExported(t *testing.T) {
 	g := NewWithT(t)
 	o := storage()

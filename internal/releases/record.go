@@ -72,6 +72,22 @@ func recordsOf(annotations map[string]string) (map[string]Record, map[string]str
 	return records, texts
 }
 
+// ClaimantOf returns the release that has claimed a namespace in the annotations of the Lease, which may have expired;
+// empty if none has. Of several, it is the one that renewed its claims last.
+func ClaimantOf(annotations map[string]string, namespace string) string {
+	records, _ := recordsOf(annotations)
+	claimant := ""
+	for _, release := range slices.Sorted(maps.Keys(records)) {
+		if claimed := records[release].claimed(); !claimed.All && !claimed.Names.Has(namespace) {
+			continue
+		}
+		if claimant == "" || records[release].Renewed.After(records[claimant].Renewed) {
+			claimant = release
+		}
+	}
+	return claimant
+}
+
 // observation is since when another release's annotation has been observed to be the same.
 type observation struct {
 	text  string

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -56,13 +57,7 @@ func renderChart(g Gomega, loaded *chart.Chart, text string) (map[string]*unstru
 }
 
 func renderRelease(g Gomega, loaded *chart.Chart, release common.ReleaseOptions, text string) (map[string]*unstructured.Unstructured, error) {
-	given := values{}
-	g.Expect(yaml.Unmarshal([]byte(text), &given)).To(Succeed())
-	all, err := util.ToRenderValues(loaded, given, release, common.DefaultCapabilities)
-	if err != nil {
-		return nil, err
-	}
-	files, err := engine.Render(loaded, all)
+	files, err := renderFiles(g, loaded, release, text)
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +68,31 @@ func renderRelease(g Gomega, loaded *chart.Chart, release common.ReleaseOptions,
 		}
 	}
 	return objects, nil
+}
+
+func renderFiles(g Gomega, loaded *chart.Chart, release common.ReleaseOptions, text string) (map[string]string, error) {
+	given := values{}
+	g.Expect(yaml.Unmarshal([]byte(text), &given)).To(Succeed())
+	all, err := util.ToRenderValues(loaded, given, release, common.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(loaded, all)
+}
+
+// TestNotesSayThatObjectsAreDeletedFirst: Helm deletes the Deployment of the manager before the CRDs, which then stay, being
+// deleted, because nothing removes the finalizers of their objects.
+func TestNotesSayThatObjectsAreDeletedFirst(t *testing.T) {
+	for text, want := range map[string]string{
+		`{}`:                    "keeps the CustomResourceDefinitions",
+		`{crds: {keep: false}}`: "deletes the CustomResourceDefinitions",
+	} {
+		g := NewWithT(t)
+		files, err := renderFiles(g, load(g), common.ReleaseOptions{Name: releaseName, Namespace: system, IsInstall: true, Revision: 1}, text)
+		g.Expect(err).NotTo(HaveOccurred())
+		notes := strings.Join(strings.Fields(files["fixpoint/templates/NOTES.txt"]), " ")
+		g.Expect(notes).To(And(ContainSubstring(want), ContainSubstring("Delete the objects before you uninstall, because only the manager removes their finalizers.")))
+	}
 }
 
 // read adds the objects of a text, by kind, namespace and name.
@@ -226,38 +246,54 @@ func TestOptionsRenderWhatKustomizeRenders(t *testing.T) {
 
 // TestNamespacedManagerRendersWhatKustomizeRenders compares the manager, and its Roles in a watched namespace.
 func TestNamespacedManagerRendersWhatKustomizeRenders(t *testing.T) {
-	g := NewWithT(t)
-	manifests := kustomize(t, g, kustomization{Resources: []string{"namespaced"}})
-	delete(manifests, "Namespace /"+system)
-	for key, object := range kustomize(t, g, kustomization{Resources: []string{"namespaced/releases"}}) {
-		g.Expect(object.GetNamespace()).To(Equal("kube-system"))
-		manifests[key] = object
-	}
-	access := kustomize(t, g, kustomization{Resources: []string{"namespaced/access"}})
-	g.Expect(access).To(HaveLen(2*3), "a Role and a RoleBinding for each controller")
-	for _, object := range access {
-		object.SetNamespace("team-a")
-		manifests[fmt.Sprintf("%s team-a/%s", object.GetKind(), object.GetName())] = object
-	}
+	const namespaced = `rbac: {namespaced: true}, namespaces: [team-a], metrics: {enabled: false}`
+	for name, c := range map[string]struct {
+		values     string
+		components []string
+		has        []string
+	}{
+		"without the webhook": {`{` + namespaced + `}`, nil, nil},
+		"with a certificate for the webhook": {`{` + namespaced + `, webhook: {certificateSecret: webhook-certificate}}`,
+			[]string{"namespaced/webhook"}, []string{"Service " + system + "/fixpoint-webhook"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			manifests := kustomize(t, g, kustomization{Resources: []string{"namespaced"}, Components: c.components})
+			delete(manifests, "Namespace /"+system)
+			for key, object := range kustomize(t, g, kustomization{Resources: []string{"namespaced/releases"}}) {
+				g.Expect(object.GetNamespace()).To(Equal("kube-system"))
+				manifests[key] = object
+			}
+			access := kustomize(t, g, kustomization{Resources: []string{"namespaced/access"}})
+			g.Expect(access).To(HaveLen(2*3), "a Role and a RoleBinding for each controller")
+			for _, object := range access {
+				object.SetNamespace("team-a")
+				manifests[fmt.Sprintf("%s team-a/%s", object.GetKind(), object.GetName())] = object
+			}
 
-	elsewhere, err := render(g, `{rbac: {namespaced: true}, namespaces: [team-a], metrics: {enabled: false}, claimsNamespace: platform}`)
+			objects, err := render(g, c.values)
+
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, key := range c.has {
+				g.Expect(objects).To(HaveKey(key))
+			}
+			const deployment = "Deployment " + system + "/fixpoint-controller-manager"
+			chart, err := json.Marshal(objects[deployment])
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(string(chart)).To(ContainSubstring(`"--namespaces=team-a","--no-cluster-rights"`))
+			text, err := json.Marshal(manifests[deployment])
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(string(text)).To(ContainSubstring(`"--namespaces=$(WATCH_NAMESPACES)","--no-cluster-rights"`))
+			// The kustomization names the namespaces in a variable, which a patch sets.
+			named := strings.Replace(strings.Replace(string(text), "$(WATCH_NAMESPACES)", "team-a", 1), `{"name":"WATCH_NAMESPACES","value":""},`, "", 1)
+			g.Expect(json.Unmarshal([]byte(named), manifests[deployment])).To(Succeed())
+			areEqual(g, objects, manifests)
+		})
+	}
+	g := NewWithT(t)
+	elsewhere, err := render(g, `{`+namespaced+`, claimsNamespace: platform}`)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(elsewhere).To(And(HaveKey("Role platform/fixpoint-releases-role"), HaveKey("RoleBinding platform/fixpoint-releases-rolebinding")))
-
-	objects, err := render(g, `{rbac: {namespaced: true}, namespaces: [team-a], metrics: {enabled: false}}`)
-
-	g.Expect(err).NotTo(HaveOccurred())
-	const deployment = "Deployment " + system + "/fixpoint-controller-manager"
-	chart, err := json.Marshal(objects[deployment])
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(string(chart)).To(ContainSubstring(`"--namespaces=team-a","--no-cluster-rights"`))
-	text, err := json.Marshal(manifests[deployment])
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(string(text)).To(ContainSubstring(`"--namespaces=$(WATCH_NAMESPACES)","--no-cluster-rights"`))
-	// The kustomization names the namespaces in a variable, which a patch sets.
-	named := strings.Replace(strings.Replace(string(text), "$(WATCH_NAMESPACES)", "team-a", 1), `{"name":"WATCH_NAMESPACES","value":""},`, "", 1)
-	g.Expect(json.Unmarshal([]byte(named), manifests[deployment])).To(Succeed())
-	areEqual(g, objects, manifests)
 }
 
 // TestSelectorOfNamespacesRendersWhatKustomizeRenders compares a manager that selects namespaces by labels.
@@ -393,12 +429,18 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		`{console: {enabled: true, hosts: [a.test]}}`:                  "console.certificateSecret is empty",
 		`{console: {hosts: ["https://a.test"]}}`:                       "/console/hosts/0",
 		`{console: {auth: none}}`:                                      "/console/auth",
-		`{console: {enabled: true, hosts: [a.test], certificateSecret: a, tokenHeader: X-Token}}`: "console.tokenHeader requires console.auth=proxy",
-		`{policies: {host: true}}`:        "'host'",
-		`{rbac: {workloadIdentity: all}}`: "/rbac/workloadIdentity",
-		`{rbac: {accountKeys: all}}`:      "/rbac/accountKeys",
-		`{rbac: {sessionKeys: all}}`:      "/rbac/sessionKeys",
-		`{rbac: {contractGates: all}}`:    "/rbac/contractGates",
+		`{console: {enabled: true, hosts: [a.test], certificateSecret: a, tokenHeader: X-Token}}`:      "console.tokenHeader requires console.auth=proxy",
+		`{fullnameOverride: ` + strings.Repeat("r", 37) + `}`:                                          "/fullnameOverride",
+		`{webhook: {certificateSecret: a, certManager: {enabled: true}}}`:                              "webhook.certManager.enabled and webhook.certificateSecret are both set",
+		`{webhook: {caBundle: aGVsbG8=}}`:                                                              "webhook.certificateSecret is empty: set both, or neither",
+		`{webhook: {caBundle: aGVsbG8=, certManager: {enabled: true}}}`:                                "webhook.certificateSecret is empty: set both, or neither",
+		`{webhook: {enabled: true, certificateSecret: a, caBundle: aGVsbG8=}, crds: {install: false}}`: "crds.install is false: set the CA bundle in the CustomResourceDefinitions",
+		`{webhook: {enabled: true}, rbac: {namespaced: true}, namespaces: [a]}`:                        "set webhook.certificateSecret or webhook.certManager.enabled",
+		`{policies: {host: true}}`:                                                                     "'host'",
+		`{rbac: {workloadIdentity: all}}`:                                                              "/rbac/workloadIdentity",
+		`{rbac: {accountKeys: all}}`:                                                                   "/rbac/accountKeys",
+		`{rbac: {sessionKeys: all}}`:                                                                   "/rbac/sessionKeys",
+		`{rbac: {contractGates: all}}`:                                                                 "/rbac/contractGates",
 	} {
 		t.Run(text, func(t *testing.T) {
 			g := NewWithT(t)
@@ -590,6 +632,32 @@ func TestNamesThatLookLikeNumbersAreStrings(t *testing.T) {
 			g.Expect(objects).To(And(HaveKey("Deployment 1000/2024-controller-manager"), HaveKey("Deployment 1000/2024-console")))
 			for key, object := range objects {
 				check(g, key, object.Object)
+			}
+		})
+	}
+}
+
+// TestEveryNameOfAReleaseIsAllowed: Helm accepts names of releases that are longer than the name of a Service may be, and names
+// with dots. The API server would refuse a Service in the middle of the installation.
+func TestEveryNameOfAReleaseIsAllowed(t *testing.T) {
+	longest := strings.Repeat("r", 53)
+	const all = `console: {enabled: true, hosts: [a.test], certificateSecret: tls}, serviceMonitor: {enabled: true}`
+	for name, text := range map[string]string{
+		longest:      `{` + all + `}`,
+		"acme.tools": `{` + all + `}`,
+		"a":          `{` + all + `, fullnameOverride: ` + longest[:36] + `}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			objects, err := renderRelease(g, load(g), common.ReleaseOptions{Name: name, Namespace: system, IsInstall: true, Revision: 1}, text)
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, object := range objects {
+				if object.GetKind() == "Service" {
+					g.Expect(validation.IsDNS1035Label(object.GetName())).To(BeEmpty(), object.GetName())
+				}
+				for _, value := range object.GetLabels() {
+					g.Expect(validation.IsValidLabelValue(value)).To(BeEmpty())
+				}
 			}
 		})
 	}

@@ -31,7 +31,7 @@ const (
 	envKeyMessage     = "config keys become environment variables and must consist of letters, digits and '_' and not start with a digit: rename the key, or set configMountPath to mount the keys as files"
 	fileKeyMessage    = "config keys must consist of 1 to 253 letters, digits, '-', '_' and '.', and must not be '.' or start with '..': rename the key"
 	valueMessage      = "config values must be at most 16384 characters: shorten the value, or store larger data elsewhere"
-	mountMessage      = "configMountPath must be an absolute path other than '/', without ':' and '..': use a value such as /etc/shop"
+	mountMessage      = "configMountPath must be an absolute path other than '/', without ':', control characters, '.', '..' and empty segments, not ending with '/': use a value such as /etc/shop"
 	mountsPathMessage = "mounts must not have the mountPath configMountPath: change one of them"
 	appMountName      = "name must consist of lower-case letters, digits and '-', starting and ending with a letter or digit, and must not be 'config' or start with 'fixpoint-', which are reserved for Fixpoint: use a value such as tmp"
 	appMountPath      = "mountPath must be an absolute path other than '/', without ':', control characters, '.', '..' and empty segments, not ending with '/': use a value such as /tmp"
@@ -109,6 +109,13 @@ var ruleRefusals = map[string]refusal{
 		field: "spec.config", message: valueMessage},
 	"config mounted over everything": {
 		spec: `{image: "shop:1", configMountPath: /}`, field: "spec.configMountPath", message: mountMessage},
+	"config mounted over everything, written differently": {
+		spec: `{image: "shop:1", configMountPath: /.}`, field: "spec.configMountPath", message: mountMessage},
+	// A mount at /etc/shop would differ from it, and one would hide the other.
+	"config mounted at a path that ends with a slash": {
+		spec: `{image: "shop:1", configMountPath: /etc/shop/}`, field: "spec.configMountPath", message: mountMessage},
+	"config mounted at a path with an empty segment": {
+		spec: `{image: "shop:1", configMountPath: /etc//shop}`, field: "spec.configMountPath", message: mountMessage},
 	"config mounted at a relative path": {
 		spec: `{image: "shop:1", configMountPath: etc/shop}`, field: "spec.configMountPath", message: mountMessage},
 	"config mounted at a path with a colon": {

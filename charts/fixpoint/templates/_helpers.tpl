@@ -1,5 +1,7 @@
+{{/* Names of Services have at most 63 characters, and no dots, which Helm allows in the name of a release. The longest name
+that follows from this one is that of the Service for the metrics. */}}
 {{- define "fixpoint.fullname" -}}
-{{- .Values.fullnameOverride | default .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | default .Release.Name | replace "." "-" | trunc 36 | trimSuffix "-" -}}
 {{- end }}
 
 {{- define "fixpoint.manager" -}}
@@ -69,6 +71,22 @@ permissions on cluster-scoped resources cannot set the CA bundle, and needs a ce
 {{- $enabled := ternary .Values.crds.install .Values.webhook.enabled (kindIs "invalid" .Values.webhook.enabled) }}
 {{- if and $enabled (or (not .Values.rbac.namespaced) (include "fixpoint.webhookCertificate" .)) -}}
 true
+{{- end -}}
+{{- end }}
+
+{{/* Fails if a value for the webhook would have no effect, or would be replaced by what the manager or cert-manager sets. */}}
+{{- define "fixpoint.checkWebhook" -}}
+{{- if and .Values.webhook.certManager.enabled .Values.webhook.certificateSecret -}}
+{{ fail "webhook.certManager.enabled and webhook.certificateSecret are both set: set one of them" }}
+{{- end -}}
+{{- if and .Values.webhook.caBundle (not .Values.webhook.certificateSecret) -}}
+{{ fail "webhook.caBundle is set, but webhook.certificateSecret is empty: set both, or neither, so that the CA bundle is set with the certificate" }}
+{{- end -}}
+{{- if and .Values.webhook.caBundle (not .Values.crds.install) -}}
+{{ fail "webhook.caBundle is set, but crds.install is false: set the CA bundle in the CustomResourceDefinitions, and not here" }}
+{{- end -}}
+{{- if and .Values.webhook.enabled (not (include "fixpoint.servesWebhook" .)) -}}
+{{ fail "webhook.enabled is true, but with rbac.namespaced the manager can set no CA bundle: set webhook.certificateSecret or webhook.certManager.enabled" }}
 {{- end -}}
 {{- end }}
 
