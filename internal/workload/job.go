@@ -51,7 +51,8 @@ func JobReady(ctx context.Context, uncached client.Reader, now clock.PassiveCloc
 		if why := findPodProblem(pods, image); why != "" {
 			return phases.Wait(v1beta1.ReasonPodsFailing, "Job "+job.Name+": "+why, podsRecheckInterval).AsWarning()
 		}
-		if err == nil && len(pods) == 0 && job.Status.Active == 0 {
+		// Before the start time, the Job controller has not tried to create a pod.
+		if err == nil && len(pods) == 0 && job.Status.Active == 0 && job.Status.StartTime != nil {
 			return phases.Wait(v1beta1.ReasonPodsFailing, "Job "+job.Name+" has no pod; to find out why, run kubectl describe job "+job.Name, podsRecheckInterval).AsWarning()
 		}
 	}

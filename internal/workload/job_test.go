@@ -41,8 +41,9 @@ func TestJobReady(t *testing.T) {
 		return corev1.ContainerStatus{Name: "sidecar", State: state}
 	}
 	const remedy = "; an existing Deployment and its pods are left unchanged. Correct what the Job runs, or run it again with kubectl delete job web-1"
-	active := job(0)
-	active.Status.Active = 1
+	active, started := job(0), job(0)
+	active.Status = batchv1.JobStatus{Active: 1, StartTime: &metav1.Time{}}
+	started.Status.StartTime = &metav1.Time{}
 	cases := map[string]struct {
 		job   *batchv1.Job
 		after time.Duration
@@ -88,8 +89,9 @@ func TestJobReady(t *testing.T) {
 		"the image cannot be pulled": {job: job(0), after: time.Minute,
 			pod:  &corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting("app", "shop:404", "ErrImagePull", "")}},
 			want: "wait (PodsFailing: Job web-1: container app cannot pull image shop:404 (ImagePullBackOff); correct spec.hooks.preDeploy.image or spec.imagePullSecrets)"},
-		"no pod":                    {job: job(0), after: time.Minute, want: "wait (PodsFailing: Job web-1 has no pod; to find out why, run kubectl describe job web-1)"},
-		"the pods cannot be listed": {job: job(0), after: time.Minute, unlisted: true, want: "wait (Progressing: waiting for Job web-1 to succeed)"},
+		"no pod": {job: started, after: time.Minute, want: "wait (PodsFailing: Job web-1 has no pod; to find out why, run kubectl describe job web-1)"},
+		"no pod, because the Job controller has not tried yet": {job: job(0), after: time.Minute, want: "wait (Progressing: waiting for Job web-1 to succeed)"},
+		"the pods cannot be listed":                            {job: started, after: time.Minute, unlisted: true, want: "wait (Progressing: waiting for Job web-1 to succeed)"},
 		"a pod that is being created": {job: job(0), after: time.Minute, pod: &corev1.PodStatus{Phase: corev1.PodPending},
 			want: "wait (Progressing: waiting for Job web-1 to succeed)"},
 	}

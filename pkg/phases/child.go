@@ -671,7 +671,7 @@ func (m *Children[S, C, L]) shared(p Reconcile[S], name string) Verdict {
 		if !p.isBeside(other, m.Name, m.kind, m.namespaceIn(p)) {
 			continue
 		}
-		if names, _ := other.Names(p); slices.Contains(names, name) { // a phase that cannot say finds out in its turn
+		if names, _ := other.Names(p); slices.Contains(names, name) { // a phase that cannot say finds out when it runs
 			return bug(fmt.Sprintf("phases %s and %s have the same child, %s %s", m.Name, other.name, m.kind.Kind, name))
 		}
 	}
