@@ -198,17 +198,34 @@ func (x *exchanger) request(ctx context.Context, token string) (answer, error) {
 
 // credentials is the header with the client credentials: encoded twice, as RFC 6749, section 2.3.1, says.
 func (x *exchanger) credentials() (string, error) {
-	var parts [2]string
-	for i, name := range []string{clientIDFile, clientSecretFile} {
-		raw, err := os.ReadFile(filepath.Join(x.opts.Credentials, name))
+	for {
+		id, err := x.readCredential(clientIDFile)
 		if err != nil {
-			return "", fmt.Errorf("reading the client credentials: %w", err)
+			return "", err
 		}
-		value := strings.TrimRight(string(raw), "\r\n")
-		if value == "" {
-			return "", fmt.Errorf("%s of the client credentials is empty: set it", name)
+		secret, err := x.readCredential(clientSecretFile)
+		if err != nil {
+			return "", err
 		}
-		parts[i] = url.QueryEscape(value)
+		again, err := x.readCredential(clientIDFile)
+		if err != nil {
+			return "", err
+		}
+		// The kubelet replaces both files at once: if the first has changed, the second may be of the other version.
+		if again == id {
+			return "Basic " + base64.StdEncoding.EncodeToString([]byte(url.QueryEscape(id)+":"+url.QueryEscape(secret))), nil
+		}
 	}
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(parts[0]+":"+parts[1])), nil
+}
+
+func (x *exchanger) readCredential(name string) (string, error) {
+	raw, err := os.ReadFile(filepath.Join(x.opts.Credentials, name))
+	if err != nil {
+		return "", fmt.Errorf("reading the client credentials: %w", err)
+	}
+	value := strings.TrimRight(string(raw), "\r\n")
+	if value == "" {
+		return "", fmt.Errorf("%s of the client credentials is empty: set it", name)
+	}
+	return value, nil
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -388,6 +389,42 @@ func TestRotatedSecretTakesEffect(t *testing.T) {
 	e.Expect(e.with(e.token(nil)).StatusCode).To(Equal(http.StatusOK))
 	_, secret, _ := s.received()[1].BasicAuth()
 	e.Expect(secret).To(Equal("rotated"))
+}
+
+// The kubelet replaces both files at once.
+func TestCredentialsAreOfOneVersion(t *testing.T) {
+	// given a mounted Secret, whose client-id is a pipe, which is read until the test has written to it
+	var at string
+	e, s := exchanging(t, func(o *Options) {
+		at = t.TempDir()
+		o.Exchange.Credentials = at
+	})
+	before, after := filepath.Join(at, "..1"), filepath.Join(at, "..2")
+	e.Expect(os.Mkdir(before, 0o700)).To(Succeed())
+	e.Expect(os.Mkdir(after, 0o700)).To(Succeed())
+	e.Expect(syscall.Mkfifo(filepath.Join(before, "client-id"), 0o600)).To(Succeed())
+	e.Expect(os.WriteFile(filepath.Join(before, "client-secret"), []byte("old"), 0o600)).To(Succeed())
+	write(t, after, "new-tools", "new")
+	e.Expect(os.Symlink("..1", filepath.Join(at, "..data"))).To(Succeed())
+	for _, name := range []string{"client-id", "client-secret"} {
+		e.Expect(os.Symlink(filepath.Join("..data", name), filepath.Join(at, name))).To(Succeed())
+	}
+	status := make(chan int, 1)
+	go func() { status <- e.with(e.token(nil)).StatusCode }()
+	pipe, err := os.OpenFile(filepath.Join(before, "client-id"), os.O_WRONLY, 0)
+	e.Expect(err).NotTo(HaveOccurred())
+
+	// when the Secret changes meanwhile
+	e.Expect(os.Symlink("..2", filepath.Join(at, "..next"))).To(Succeed())
+	e.Expect(os.Rename(filepath.Join(at, "..next"), filepath.Join(at, "..data"))).To(Succeed())
+	_, err = pipe.WriteString("old-tools")
+	e.Expect(err).NotTo(HaveOccurred())
+	e.Expect(pipe.Close()).To(Succeed())
+
+	// then
+	e.Eventually(status, time.Minute).Should(Receive(Equal(http.StatusOK)))
+	id, secret, _ := s.received()[0].BasicAuth()
+	e.Expect([]string{id, secret}).To(Or(Equal([]string{"old-tools", "old"}), Equal([]string{"new-tools", "new"})))
 }
 
 func TestMissingCredentials(t *testing.T) {

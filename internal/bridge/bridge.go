@@ -42,6 +42,9 @@ type Bridge struct {
 	ready   atomic.Bool
 	closing sync.Once
 	jobs    sync.WaitGroup
+	// closed is done when Close begins. After that, no job begins except by shared, which has a state of its own.
+	closed context.Context
+	end    context.CancelFunc
 
 	mu        sync.Mutex
 	sessions  map[string]*session
@@ -86,6 +89,7 @@ func New(opts Options) (*Bridge, error) {
 			maxSessions: opts.MaxSessions, maxPerAddress: opts.MaxSessionsPerAddress, counts: map[string]int{},
 		},
 	}
+	b.closed, b.end = context.WithCancel(context.Background())
 	b.launcher = &launcher{
 		command: opts.Command, maxBytes: opts.MaxMessageBytes, stderrLines: opts.StderrLinesPerSecond,
 		grace: opts.StopGrace, reaper: b.reaper, metrics: b.metrics,
@@ -132,10 +136,23 @@ func (b *Bridge) serveReady(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// background runs a function that Close waits for.
+// background runs a function that Close waits for. It must not be called once Close waits.
 func (b *Bridge) background(job func()) {
 	b.jobs.Go(job)
 }
+
+// beginJob begins a job that Close waits for. It is not ok after Close has begun; else the job ends with done.
+func (b *Bridge) beginJob() (done func(), ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isClosed() {
+		return nil, false
+	}
+	b.jobs.Add(1)
+	return b.jobs.Done, true
+}
+
+func (b *Bridge) isClosed() bool { return b.closed.Err() != nil }
 
 // Drain starts no new sessions and waits until clients end the running ones, or
 // they are idle for DrainIdleTimeout. Shortly before DrainTimeout, or when ctx is
@@ -197,6 +214,7 @@ func (b *Bridge) Close() {
 	b.closing.Do(func() {
 		b.mu.Lock()
 		b.draining = true
+		b.end()
 		b.mu.Unlock()
 		for _, s := range b.all() {
 			s.end(drainFailure())

@@ -163,6 +163,9 @@ func (b *Bridge) detectForRequest(ctx context.Context) (*generations, *failure) 
 		return nil, clientLeft
 	}
 	defer func() { <-b.probing }()
+	if b.isClosed() {
+		return nil, drainFailure()
+	}
 	if b.speaks.Load() == nil && b.startDelay() > 0 {
 		return nil, b.notResponding()
 	}
@@ -172,6 +175,8 @@ func (b *Bridge) detectForRequest(ctx context.Context) (*generations, *failure) 
 		return found, nil
 	case ctx.Err() != nil:
 		return nil, clientLeft
+	case b.isClosed():
+		return nil, drainFailure()
 	}
 	b.opts.Log.Error(err, "Failed to detect the spec versions of the server")
 	return nil, b.notResponding()
@@ -188,13 +193,29 @@ func (b *Bridge) startDelay() time.Duration {
 	return time.Until(b.shared.nextStart)
 }
 
-// probeWith makes a handshake with a new child, starting with the given message.
+// errClosed is the error of a check that would begin after Close.
+var errClosed = errors.New("the bridge is closed")
+
+// probeWith makes a handshake with a new child, starting with the given message. Close ends it.
 func (b *Bridge) probeWith(ctx context.Context, first string) (*generations, error) {
+	done, ok := b.beginJob()
+	if !ok {
+		return nil, errClosed
+	}
 	c, err := b.launcher.start(b.opts.Log.WithValues("session", "check"), b.sharedUser)
 	if err != nil {
+		done()
 		return nil, err
 	}
-	defer b.background(c.stop)
+	defer func() {
+		go func() {
+			defer done()
+			c.stop()
+		}()
+	}()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.closed, cancel)()
 	lines := make(chan reply)
 	stop := make(chan struct{})
 	defer close(stop)

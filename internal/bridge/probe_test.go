@@ -256,6 +256,32 @@ func TestClientsThatLeaveDuringTheDetectionAreNoFailedStarts(t *testing.T) {
 	w.Expect(w.bridge.shared.nextStart).To(BeZero(), "the next request starts the server at once")
 }
 
+// A check of the command is no session, and Close must not leave its process behind.
+func TestCloseEndsChecks(t *testing.T) {
+	w := newTestBridge(t, []string{"sleep", "3600"}, func(o *Options) { o.StartTimeout, o.StopGrace = time.Hour, 50*time.Millisecond })
+	detects := w.stateless(t.Context())
+	w.Eventually(func() float64 { return w.metric("children") }).Should(Equal(1.0))
+	waits := w.stateless(t.Context())
+
+	w.bridge.Close()
+
+	w.Expect(w.metric("children")).To(BeZero())
+	for _, result := range []<-chan *failure{detects, waits} {
+		w.Eventually(result).Should(Receive(Equal(drainFailure())))
+	}
+	w.Expect(w.metric("child_starts_total")).To(Equal(1.0), "none after Close")
+	w.Expect(w.logs.String()).NotTo(ContainSubstring("Failed to detect"))
+}
+
+func TestNoCheckStartsAfterClose(t *testing.T) {
+	w := newTestBridge(t, tinyServer())
+	w.bridge.Close()
+
+	w.Expect(<-w.stateless(t.Context())).To(Equal(drainFailure()))
+	w.Expect(w.bridge.Check(t.Context())).NotTo(Succeed())
+	w.Expect(w.metric("child_starts_total")).To(BeZero())
+}
+
 // A server that fails must not be started for each request.
 func TestRequestsShareAFailedDetection(t *testing.T) {
 	w := newTestBridge(t, []string{"false"})

@@ -21,10 +21,10 @@ func (b *Bridge) begin(ctx context.Context, address, caller string) (*session, *
 		select {
 		case <-evicted.stopped:
 		case <-ctx.Done():
-			b.background(func() {
+			go func() { // Close waits for the place
 				<-evicted.stopped
 				b.release(address)
-			})
+			}()
 			return nil, ended(reasonClientLeft, "the client disconnected")
 		}
 	}

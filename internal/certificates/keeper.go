@@ -76,8 +76,9 @@ type Keeper struct {
 	secret *corev1.Secret
 	// secretRead says that the Secret was read, or found to be missing.
 	secretRead bool
-	observed   map[string]observed
-	changed    chan struct{}
+	// observed are the CustomResourceDefinitions that were read, or found to be missing.
+	observed map[string]observed
+	changed  chan struct{}
 	// definitionChanged receives after a change of a CustomResourceDefinition.
 	definitionChanged chan struct{}
 }
@@ -195,12 +196,14 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 	return min(again.Sub(now), maxWait)
 }
 
-// isPublished reports whether the API servers trust a certificate, as far as the CustomResourceDefinitions say.
+// isPublished reports whether the API servers trust a certificate, as far as the CustomResourceDefinitions say. One that is
+// not read yet, as after a start, may not have it.
 func (k *Keeper) isPublished(p *pair) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, definition := range k.observed {
-		if definition.webhook && !trusts(definition.bundle, p) {
+	for _, name := range k.o.Definitions {
+		definition, read := k.observed[name]
+		if !read || definition.webhook && !trusts(definition.bundle, p) {
 			return false
 		}
 	}
@@ -254,9 +257,9 @@ func (k *Keeper) inject(ctx context.Context, bundle []byte) error {
 	var failures []error
 	for _, name := range k.o.Definitions {
 		k.mu.Lock()
-		definition, read := k.observed[name]
+		definition := k.observed[name]
 		k.mu.Unlock()
-		if !read || !definition.webhook || bytes.Equal(definition.bundle, bundle) {
+		if !definition.webhook || bytes.Equal(definition.bundle, bundle) {
 			continue
 		}
 		desired := apiextensionsv1ac.CustomResourceDefinition(name).WithSpec(apiextensionsv1ac.CustomResourceDefinitionSpec().
@@ -291,15 +294,21 @@ func (k *Keeper) watchSecret(ctx context.Context) {
 func (k *Keeper) watchDefinition(ctx context.Context, name string) {
 	observe(ctx, name, &apiextensionsv1.CustomResourceDefinition{}, k.definitions.List, k.definitions.Watch, func(definition *apiextensionsv1.CustomResourceDefinition) {
 		k.mu.Lock()
-		if definition == nil {
-			delete(k.observed, name)
-		} else {
+		k.observed[name] = observed{}
+		if definition != nil {
 			k.observed[name] = k.o.observationOf(definition)
 		}
 		k.mu.Unlock()
 		signal(k.changed)
 		signal(k.definitionChanged)
-	}, func() {})
+	}, func() {
+		k.mu.Lock()
+		if _, exists := k.observed[name]; !exists {
+			k.observed[name] = observed{}
+		}
+		k.mu.Unlock()
+		signal(k.changed)
+	})
 }
 
 // observationOf leaves the webhook of another Service alone: another manager keeps its CA bundle.

@@ -1,11 +1,18 @@
 package certificates
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 )
 
@@ -46,7 +53,7 @@ func TestACertificateIsPublishedOnceAllDefinitionsTrustIt(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	next, err := issue([]string{"a"}, time.Now())
 	g.Expect(err).NotTo(HaveOccurred())
-	k := &Keeper{observed: map[string]observed{
+	k := &Keeper{o: Options{Definitions: []string{"apps", "servers", "others"}}, observed: map[string]observed{
 		"apps": {webhook: true, bundle: bundleOf(old, next)}, "servers": {webhook: true, bundle: bundleOf(old)}, "others": {},
 	}}
 
@@ -54,6 +61,42 @@ func TestACertificateIsPublishedOnceAllDefinitionsTrustIt(t *testing.T) {
 	g.Expect(k.isPublished(next)).To(BeFalse())
 	k.observed["servers"] = k.observed["apps"]
 	g.Expect(k.isPublished(next)).To(BeTrue())
+}
+
+// appliedSecrets counts the applies of the Secret.
+type appliedSecrets struct {
+	coreclient.SecretInterface
+	applies int
+}
+
+func (a *appliedSecrets) Apply(context.Context, *corev1ac.SecretApplyConfiguration, metav1.ApplyOptions) (*corev1.Secret, error) {
+	a.applies++
+	return &corev1.Secret{}, nil
+}
+
+// After a start, the Secret may be read before the CustomResourceDefinitions are.
+func TestNoCertificateIsServedBeforeTheDefinitionsAreRead(t *testing.T) {
+	g := NewWithT(t)
+	// given a next certificate that is due, and definitions that may not trust it
+	now := time.Now()
+	serving, next := issued(t, now.Add(-lifetime/2), names...), issued(t, now.Add(-time.Hour), names...)
+	applied := &appliedSecrets{}
+	k := &Keeper{
+		o:     Options{Definitions: []string{"apps", "servers"}, Clock: testingclock.NewFakeClock(now), Logger: logr.Discard()},
+		names: names, secrets: applied, observed: map[string]observed{},
+		secret: &corev1.Secret{Data: state{serving, next, bundleOf(serving, next)}.data()}, secretRead: true,
+	}
+	trusting := observed{webhook: true, bundle: bundleOf(serving, next)}
+
+	k.step(t.Context())
+	g.Expect(applied.applies).To(BeZero(), "none is read")
+	k.observed["apps"] = trusting
+	k.step(t.Context())
+	g.Expect(applied.applies).To(BeZero(), "one is not read")
+	k.observed["servers"] = observed{} // it does not exist
+	k.step(t.Context())
+	g.Expect(applied.applies).To(Equal(1))
+	g.Expect(k.serving.Load().Leaf.Raw).To(Equal(serving.leaf.Raw), "until the Secret is observed")
 }
 
 func TestOnlyWhatTheManagerReadsNeedsTheWebhook(t *testing.T) {

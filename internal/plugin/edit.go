@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -29,10 +30,30 @@ const editManager = "fixpoint-console"
 // that differ and those that earlier edits have set, so that all others stay with their field managers. It refuses a
 // document with another resourceVersion or generation than the object has: changes made since would be reverted.
 func (c *Client) Edit(ctx context.Context, resource string, document *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
-	live, o, err := c.get(ctx, resource, document.GetNamespace(), document.GetName())
-	if err != nil {
-		return nil, err
+	for attempt := 1; ; attempt++ {
+		live, o, err := c.get(ctx, resource, document.GetNamespace(), document.GetName())
+		if err != nil {
+			return nil, err
+		}
+		result, err := c.edit(ctx, live, o, document, dryRun)
+		var changed *changedMeanwhile
+		if !errors.As(err, &changed) {
+			return result, err
+		}
+		if attempt == editAttempts {
+			return nil, changed.error
+		}
 	}
+}
+
+// editAttempts is how often an edit begins again because the object has changed meanwhile, such as its status.
+const editAttempts = 5
+
+// changedMeanwhile is the error of an edit of an object that has changed since it was read.
+type changedMeanwhile struct{ error }
+
+// edit is one attempt of [Client.Edit].
+func (c *Client) edit(ctx context.Context, live *unstructured.Unstructured, o object, document *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
 	if version := document.GetResourceVersion(); version != "" && version != live.GetResourceVersion() {
 		return nil, conflict(o, "the object has changed since it was read: read it again, and repeat the edit")
 	}
@@ -54,6 +75,7 @@ func (c *Client) Edit(ctx context.Context, resource string, document *unstructur
 	configuration.SetNamespace(live.GetNamespace())
 	configuration.SetName(live.GetName())
 	configuration.SetUID(live.GetUID())
+	configuration.SetResourceVersion(live.GetResourceVersion()) // what was compared above
 	removed := removedFields(before, after, nil)
 	if dryRun || len(removed) > 0 {
 		result, err := c.applyEdit(ctx, configuration, client.DryRunAll)
@@ -71,6 +93,9 @@ func (c *Client) applyEdit(ctx context.Context, configuration *unstructured.Unst
 	result := configuration.DeepCopy()
 	options = append(options, client.FieldOwner(editManager), client.ForceOwnership)
 	err := c.clients.Apply(ctx, client.ApplyConfigurationFromUnstructured(result), options...)
+	if apierrors.IsConflict(err) { // not about fields, which the apply takes over
+		return nil, &changedMeanwhile{err}
+	}
 	return result, err
 }
 

@@ -1,11 +1,18 @@
 package plugin
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
 // An edit that began before another change would revert that change.
@@ -30,6 +37,51 @@ func TestEditRefusesADocumentOfAnotherGeneration(t *testing.T) {
 			} else {
 				g.Expect(err).NotTo(HaveOccurred())
 			}
+		})
+	}
+}
+
+// Another change may come after the generation was compared, and before the edit is applied.
+func TestEditRefusesWhatChangesMeanwhile(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*v1beta1.AppService)
+		refused bool
+		image   string
+	}{
+		"the spec": {func(a *v1beta1.AppService) { a.Spec.Image, a.Generation = "registry.example.com/shop:4", 3 }, true, "registry.example.com/shop:4"},
+		"the rest": {func(a *v1beta1.AppService) { a.Annotations = map[string]string{"a": "b"} }, false, "registry.example.com/shop:3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// given
+			live := app("web")
+			under := clientOf(live.Object)
+			get := func() *v1beta1.AppService {
+				var a v1beta1.AppService
+				g.Expect(under.Get(t.Context(), client.ObjectKeyFromObject(live), &a)).To(Succeed())
+				return &a
+			}
+			document, err := ParseDocument([]byte("{apiVersion: fixpoint.dev/v1beta1, kind: AppService, metadata: {namespace: shop, name: web, generation: 2}, spec: {replicas: 3, image: registry.example.com/shop:3}}"))
+			g.Expect(err).NotTo(HaveOccurred())
+			change := sync.OnceFunc(func() {
+				a := get()
+				c.change(a)
+				g.Expect(under.Update(t.Context(), a)).To(Succeed())
+			})
+			api := interceptor.NewClient(under.WithWatch, interceptor.Funcs{
+				Apply: func(ctx context.Context, api client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+					change()
+					return api.Apply(ctx, o, options...)
+				},
+			})
+
+			// when
+			_, err = (&Client{clients: &clients{WithWatch: api, namespace: "shop"}}).Edit(t.Context(), "appservices", document, false)
+
+			// then
+			g.Expect(apierrors.IsConflict(err)).To(Equal(c.refused), "%v", err)
+			g.Expect(err != nil).To(Equal(c.refused), "%v", err)
+			g.Expect(get().Spec.Image).To(Equal(c.image))
 		})
 	}
 }

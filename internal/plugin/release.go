@@ -59,8 +59,8 @@ func (o *options) release(ctx context.Context, c *clients, storage *v1beta1.Secu
 	if err := c.Apply(ctx, desired, client.FieldOwner(releaseManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("setting spec.deletionPolicy of SecureStorage %s to Retain: %w", name, err)
 	}
-	if err := c.Delete(ctx, storage, client.Preconditions{UID: &storage.UID}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting SecureStorage %s: %w", name, err)
+	if err := c.deleteReleased(ctx, storage); err != nil {
+		return err
 	}
 	err := wait.PollUntilContextTimeout(ctx, time.Second, timeout, true, func(ctx context.Context) (bool, error) {
 		live := &v1beta1.SecureStorage{}
@@ -75,4 +75,33 @@ func (o *options) release(ctx context.Context, c *clients, storage *v1beta1.Secu
 	}
 	_, err = fmt.Fprintf(o.Out, "SecureStorage %s is deleted. Storage account %s remains in Azure with its data, its encryption and its grants. The Event Retained says if the owner tag could not be removed.\n", name, storage.Status.AccountName)
 	return err
+}
+
+// deleteAttempts is how often a deletion begins again because the object has changed since it was read, such as its status.
+const deleteAttempts = 5
+
+// deleteReleased deletes a SecureStorage if its deletion retains the account. Whoever sets the policy again, such as a GitOps
+// controller, must not have the data deleted.
+func (c *clients) deleteReleased(ctx context.Context, storage *v1beta1.SecureStorage) error {
+	name := storage.Namespace + "/" + storage.Name
+	for attempt := 1; ; attempt++ {
+		live := &v1beta1.SecureStorage{}
+		err := c.Get(ctx, client.ObjectKeyFromObject(storage), live)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && live.UID != storage.UID:
+			return nil
+		case err != nil:
+			return fmt.Errorf("reading SecureStorage %s: %w", name, err)
+		case live.Spec.DeletionPolicy != v1beta1.DeletionRetain:
+			return fmt.Errorf("SecureStorage %s is not deleted, because spec.deletionPolicy was set to %s again: remove it from the Helm release or the Git repository that sets it, and repeat the command", name, live.Spec.DeletionPolicy)
+		}
+		err = c.Delete(ctx, live, client.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion})
+		switch {
+		case apierrors.IsConflict(err) && attempt < deleteAttempts:
+		case client.IgnoreNotFound(err) != nil:
+			return fmt.Errorf("deleting SecureStorage %s: %w", name, err)
+		default:
+			return nil
+		}
+	}
 }

@@ -77,13 +77,20 @@ type snapshot struct {
 	keys            map[string]string
 }
 
-// Find resolves all references of one object.
+// Find resolves all references of one object. It reads each object that they name once: a hash of two versions of one would
+// replace the pods, and that of the later version again.
 func (r *Reader) Find(ctx context.Context, namespace string, references []Reference) (Finding, error) {
 	missing := map[string]bool{}
 	var hashed []string
 	secret := false
+	read := map[string]*referenced{}
 	for _, reference := range references {
-		present, err := r.find(ctx, namespace, reference)
+		object := read[reference.ID()]
+		if object == nil {
+			object = &referenced{}
+			read[reference.ID()] = object
+		}
+		present, err := r.find(ctx, namespace, reference, object)
 		if err != nil {
 			return Finding{}, err
 		}
@@ -108,28 +115,50 @@ type presence struct {
 	hash    string
 }
 
-func (r *Reader) find(ctx context.Context, namespace string, reference Reference) (presence, error) {
-	metadata := &metav1.PartialObjectMetadata{}
-	metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(string(reference.Kind)))
-	err := r.Metadata.Get(ctx, client.ObjectKey{Namespace: namespace, Name: reference.Name}, metadata)
-	if apierrors.IsNotFound(err) {
-		if reference.Optional {
-			// Pods cannot tell a missing object from one without the keys.
-			return inspect(reference, nil), nil
-		}
-		return presence{missing: []string{fmt.Sprintf("%s %s", reference.Kind, reference.Name)}}, nil
-	}
-	if err != nil {
-		return presence{}, fmt.Errorf("getting %s %s: %w", reference.Kind, reference.Name, err)
-	}
-	if !reference.Rolls && len(reference.Keys) == 0 {
-		return presence{}, nil
-	}
-	keys, err := r.keysOf(ctx, metadata, reference.Kind)
-	if err != nil {
+// referenced is what has been read of one object.
+type referenced struct {
+	isRead, isMissing bool
+	metadata          metav1.PartialObjectMetadata
+	// keys are nil before they are read.
+	keys map[string]string
+}
+
+func (r *Reader) find(ctx context.Context, namespace string, reference Reference, object *referenced) (presence, error) {
+	if err := r.readInto(ctx, namespace, reference, object); err != nil {
 		return presence{}, err
 	}
-	return inspect(reference, keys), nil
+	switch {
+	case object.isMissing && reference.Optional:
+		// Pods cannot tell a missing object from one without the keys.
+		return inspect(reference, nil), nil
+	case object.isMissing:
+		return presence{missing: []string{fmt.Sprintf("%s %s", reference.Kind, reference.Name)}}, nil
+	case !reference.usesData():
+		return presence{}, nil
+	default:
+		return inspect(reference, object.keys), nil
+	}
+}
+
+// usesData reports whether the data matters, and not only whether the object exists.
+func (r Reference) usesData() bool { return r.Rolls || len(r.Keys) > 0 }
+
+// readInto reads of an object what a reference needs and is not read yet.
+func (r *Reader) readInto(ctx context.Context, namespace string, reference Reference, object *referenced) error {
+	if !object.isRead {
+		object.metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(string(reference.Kind)))
+		err := r.Metadata.Get(ctx, client.ObjectKey{Namespace: namespace, Name: reference.Name}, &object.metadata)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("getting %s %s: %w", reference.Kind, reference.Name, err)
+		}
+		object.isRead, object.isMissing = true, err != nil
+	}
+	if object.isMissing || object.keys != nil || !reference.usesData() {
+		return nil
+	}
+	keys, err := r.keysOf(ctx, &object.metadata, reference.Kind)
+	object.keys, object.isMissing = keys, apierrors.IsNotFound(err) // deleted, and the cache does not show it yet
+	return client.IgnoreNotFound(err)
 }
 
 // inspect finds missing keys, and hashes the data that is used.
@@ -179,7 +208,7 @@ func (r *Reader) read(ctx context.Context, key client.ObjectKey, kind Kind) (sna
 	case Secret:
 		var secret corev1.Secret
 		if err := r.Data.Get(ctx, key, &secret); err != nil {
-			return snapshot{}, client.IgnoreNotFound(err)
+			return snapshot{}, err
 		}
 		for name, value := range secret.Data {
 			keys[name] = digest(string(value))
@@ -188,7 +217,7 @@ func (r *Reader) read(ctx context.Context, key client.ObjectKey, kind Kind) (sna
 	case ConfigMap:
 		var configMap corev1.ConfigMap
 		if err := r.Data.Get(ctx, key, &configMap); err != nil {
-			return snapshot{}, client.IgnoreNotFound(err)
+			return snapshot{}, err
 		}
 		for name, value := range configMap.Data {
 			keys[name] = digest(value)

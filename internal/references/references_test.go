@@ -194,6 +194,56 @@ func TestDataIsReadOncePerVersion(t *testing.T) {
 	g.Expect(c.reads).To(Equal(3))
 }
 
+// Pods must not be replaced because a Secret was deleted that the cache still shows: they wait for it, as for one that the
+// cache does not show.
+func TestDeletedObjectIsMissingAlthoughTheCacheShowsIt(t *testing.T) {
+	for name, object := range map[string]client.Object{"Secret": secret("tokens", "a", "1"), "ConfigMap": configMap("tokens", "a", "1")} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			all := references.Reference{Kind: references.Kind(name), Name: "tokens", Rolls: true}
+			optional := references.Reference{Kind: references.Kind(name), Name: "tokens", Keys: []string{"a"}, Optional: true, Rolls: true}
+			c := newCluster(object)
+			c.reader.Data = newCluster()
+
+			g.Expect(c.find(t, all).Missing).To(Equal([]string{name + " tokens"}))
+			g.Expect(c.find(t, optional)).To(Equal(newCluster().find(t, optional)))
+		})
+	}
+}
+
+// changing is metadata that changes after it was read.
+type changing struct {
+	*cluster
+	change func()
+}
+
+func (m changing) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	defer m.change()
+	return m.cluster.Get(ctx, key, into, options...)
+}
+
+// A hash of two versions of one object would replace the pods twice.
+func TestHashIsThatOfOneVersion(t *testing.T) {
+	g := NewWithT(t)
+	// given two fields of a spec that refer to one Secret
+	references := []references.Reference{
+		{Kind: references.Secret, Name: "tokens", Keys: []string{"a"}, Rolls: true},
+		{Kind: references.Secret, Name: "tokens", Keys: []string{"b"}, Rolls: true},
+	}
+	c := newCluster(secret("tokens", "a", "1", "b", "1"))
+	before := c.find(t, references...)
+
+	// when the Secret changes between the reads for the two
+	c.reader.Metadata = changing{c, func() { c.update(t, secret("tokens", "a", "2", "b", "2")) }}
+	during := c.find(t, references...)
+
+	// then
+	c.reader.Metadata = c
+	after := c.find(t, references...)
+	g.Expect(after.Hash).NotTo(Equal(before.Hash))
+	g.Expect(during.Hash).To(Or(Equal(before.Hash), Equal(after.Hash)))
+}
+
 func TestErrorsNameTheObject(t *testing.T) {
 	c := newCluster()
 	c.broken = errors.New("no route to host")
@@ -225,9 +275,9 @@ func TestDataThatCannotBeRead(t *testing.T) {
 			_, err := c.reader.Find(t.Context(), namespace, []references.Reference{reference})
 			g.Expect(err).To(MatchError("reading " + string(kind) + " tokens: no route to host"))
 
-			// An object that was deleted since the cache was updated has no keys
+			// An object that was deleted since the cache was updated is missing
 			c.reader.Data = brokenData{apierrors.NewNotFound(schema.GroupResource{}, "tokens")}
-			g.Expect(c.find(t, reference).Missing).To(Equal([]string{"key a of " + string(kind) + " tokens"}))
+			g.Expect(c.find(t, reference).Missing).To(Equal([]string{string(kind) + " tokens"}))
 
 			// And one that can be read again is read, once
 			c.reader.Data = c

@@ -86,17 +86,21 @@ func newLines(opts *Options) *lines {
 	return l
 }
 
-// take returns the number of a request, after it was written, or after maxWait.
-func (l *lines) take() uint64 {
+// take returns the number of a request, and the batch that tells of it.
+func (l *lines) take() (sequence uint64, in *batch) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.taken++
-	sequence, in := l.taken, l.next
-	in.arrivals = true
-	l.mu.Unlock()
+	l.next.arrivals = true
 	l.signal()
+	return l.taken, l.next
+}
+
+// tell returns after a batch was written, or after maxWait.
+func (l *lines) tell(in *batch) {
 	if l.stalled.Load() {
 		l.metrics.lines.WithLabelValues(resultUntold).Inc()
-		return sequence
+		return
 	}
 	timer := time.NewTimer(l.maxWait)
 	defer timer.Stop()
@@ -106,7 +110,6 @@ func (l *lines) take() uint64 {
 		l.stalled.Store(true)
 		l.metrics.lines.WithLabelValues(resultUntold).Inc()
 	}
-	return sequence
 }
 
 // add queues the line of a request, or drops it if the queue is full.

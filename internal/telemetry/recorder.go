@@ -88,11 +88,15 @@ func (t *Recorder) begin(w http.ResponseWriter, r *http.Request) *call {
 		c.request.Body = c.body
 	}
 	c.response = &observed{ResponseWriter: w, request: c.request}
+	var in *batch
+	if t.lines != nil {
+		c.sequence, in = t.lines.take() // before the call is active, because Close writes the records of active calls
+	}
 	t.mu.Lock()
 	t.active[c] = struct{}{}
 	t.mu.Unlock()
 	if t.lines != nil {
-		c.sequence = t.lines.take()
+		t.lines.tell(in)
 	}
 	return c
 }

@@ -372,7 +372,9 @@ func TestLinesThatNobodyReads(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	const calls = 50
 	for range calls {
-		recorder.lines.add(fmt.Appendf(nil, `{"audit":"request","sequence":%d,"subject":%q}`, recorder.lines.take(), strings.Repeat("x", 100)))
+		sequence, in := recorder.lines.take()
+		recorder.lines.tell(in)
+		recorder.lines.add(fmt.Appendf(nil, `{"audit":"request","sequence":%d,"subject":%q}`, sequence, strings.Repeat("x", 100)))
 	}
 	close(out.open)
 	g.Expect(recorder.Close(t.Context())).To(Succeed())
@@ -385,6 +387,37 @@ func TestLinesThatNobodyReads(t *testing.T) {
 	g.Expect(last.Sequence).To(BeEquivalentTo(calls))
 	g.Expect(last.Dropped).To(BeEquivalentTo(calls-written), "lines and told gap equal calls")
 	g.Expect(entries).To(ContainElement(HaveField("Audit", lineDropped)))
+}
+
+// A request whose number is not written yet has it in its record, because Close may come in between.
+func TestInterruptedRecordsHaveTheirNumber(t *testing.T) {
+	g := NewWithT(t)
+	// given a request that waits until its number is written, and nobody reads the lines
+	out := &blocked{open: make(chan struct{})}
+	recorder, err := New(Options{Server: "tools", Lines: out, maxWait: testTimeout})
+	g.Expect(err).NotTo(HaveOccurred())
+	handler := recorder.Protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	var client sync.WaitGroup
+	client.Go(func() {
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/mcp", nil))
+	})
+	isActive := func() int {
+		recorder.mu.Lock()
+		defer recorder.mu.Unlock()
+		return len(recorder.active)
+	}
+	g.Eventually(isActive, testTimeout).Should(Equal(1))
+
+	// when the recorder is closed, and then the lines are read
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	g.Expect(recorder.Close(ended)).To(MatchError(context.Canceled))
+	close(out.open)
+	client.Wait()
+	g.Expect(recorder.Close(t.Context())).To(Succeed())
+
+	// then
+	g.Expect(out.requests(g)).To(HaveExactElements(And(HaveField("Outcome", outcomeInterrupted), HaveField("Sequence", BeEquivalentTo(1)))))
 }
 
 // A number is written before its request reaches the server.
