@@ -132,9 +132,6 @@ func (f failure) classify() (Reason, string) {
 	case strings.Contains(f.message, "exceeded quota"):
 		refusal := after(quotaUsed.ReplaceAllString(f.message, ""), "is forbidden: ")
 		return ReasonQuotaExceeded, refusal + "; raise the quota or request less"
-	// The admission plugin that checks owner references has a discovery of its own, which lags behind a new CRD.
-	case strings.Contains(f.message, "cannot set blockOwnerDeletion") && strings.Contains(f.message, "RESTMapping"):
-		return ReasonAPIUnavailable, "the API server does not know the kind of the owner yet; retrying"
 	case apierrors.IsForbidden(err):
 		return f.classifyForbidden()
 	case slices.ContainsFunc(f.details.Causes, func(c metav1.StatusCause) bool { return immutable.MatchString(c.Message) }):
@@ -155,10 +152,15 @@ func (f failure) classify() (Reason, string) {
 
 // classifyForbidden tells a missing permission from an admission plugin that refuses, such as LimitRanger.
 func (f failure) classifyForbidden() (Reason, string) {
-	if accessDenied.MatchString(f.message) {
+	switch {
+	// The admission plugin that checks owner references has a discovery of its own, which lags behind a new CRD.
+	case strings.Contains(f.message, "cannot set blockOwnerDeletion") && strings.Contains(f.message, "RESTMapping"):
+		return ReasonAPIUnavailable, "the API server does not know the kind of the owner yet; retrying"
+	case accessDenied.MatchString(f.message):
 		return ReasonForbidden, f.message + "; grant the manager's service account this permission"
+	default:
+		return ReasonAdmissionDenied, f.denial()
 	}
-	return ReasonAdmissionDenied, f.denial()
 }
 
 // isStale: the object existed when it was read. If another object has the name now, the API server answers that the UID
