@@ -92,7 +92,7 @@ func TestJobReady(t *testing.T) {
 		"no pod": {job: started, after: time.Minute, want: "wait (PodsFailing: Job web-1 has no pod; to find out why, run kubectl describe job web-1)"},
 		"no pod, because the Job controller has not tried yet": {job: job(0), after: time.Minute, want: "wait (Progressing: waiting for Job web-1 to succeed)"},
 		"the pods cannot be listed":                            {job: started, after: time.Minute, unlisted: true, want: "wait (Progressing: waiting for Job web-1 to succeed)"},
-		"a pod that is being created": {job: job(0), after: time.Minute, pod: &corev1.PodStatus{Phase: corev1.PodPending},
+		"a pod that is being created": {job: started, after: time.Minute, pod: &corev1.PodStatus{Phase: corev1.PodPending},
 			want: "wait (Progressing: waiting for Job web-1 to succeed)"},
 	}
 	for name, c := range cases {
