@@ -41,10 +41,22 @@ func bound(message string, limit int) string {
 	return message[:limit]
 }
 
-// reasonForm is what the API server accepts as the reason of a condition, up to a length.
-var reasonForm = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
-
+// isReason says whether the API server accepts it as the reason of a condition.
 func isReason(reason string) bool {
 	const longest = 1024
-	return len(reason) <= longest && reasonForm.MatchString(reason)
+	if reason == "" || len(reason) > longest || !isLetter(reason[0]) {
+		return false
+	}
+	for i := range len(reason) {
+		c := reason[i]
+		inside := i < len(reason)-1 && (c == ',' || c == ':')
+		if !isLetter(c) && (c < '0' || c > '9') && c != '_' && !inside {
+			return false
+		}
+	}
+	return true
+}
+
+func isLetter(c byte) bool {
+	return c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
 }
