@@ -2,8 +2,8 @@ package bridge
 
 import "encoding/json"
 
-// keepToken limits the stored bytes of a key or value. The server may escape each byte of an id of a client as \uXXXX.
-const keepToken = len(`\uXXXX`) * MaxID
+// keepToken limits the stored bytes of a key or value. The server may escape each byte of an id of a client as \u0000.
+const keepToken = len(`\u0000`) * MaxID
 
 // scanner finds the id and method of a JSON-RPC message that is too large to
 // be stored, so that the waiting side gets an error.
