@@ -285,15 +285,11 @@ func (o Options) complete() (Options, error) {
 	if o.Concurrency < 0 {
 		return o, fmt.Errorf("the concurrency is %d: set at least 1", o.Concurrency)
 	}
-	if o.Concurrency == 0 {
-		o.Concurrency = 10
-	}
+	o.Concurrency = cmp.Or(o.Concurrency, 10)
 	if len(o.Controllers) == 0 {
 		o.Controllers = Names()
 	}
-	if o.QPS == 0 {
-		o.QPS = -1
-	}
+	o.QPS = cmp.Or(o.QPS, -1)
 	o.RetryMinDelay = cmp.Or(o.RetryMinDelay, DefaultRetryMinDelay)
 	o.RetryMaxDelay = cmp.Or(o.RetryMaxDelay, DefaultRetryMaxDelay)
 	if err := o.checkRetryDelays(); err != nil {
@@ -311,12 +307,8 @@ func (o Options) complete() (Options, error) {
 	if o.Credentials == nil {
 		o.Credentials = cloud.AzureCredentials{}
 	}
-	if o.BridgeImage == "" {
-		o.BridgeImage = DefaultBridgeImage
-	}
-	if o.Metrics.BindAddress == "" {
-		o.Metrics.BindAddress = "0"
-	}
+	o.BridgeImage = cmp.Or(o.BridgeImage, DefaultBridgeImage)
+	o.Metrics.BindAddress = cmp.Or(o.Metrics.BindAddress, "0")
 	return o, nil
 }
 

@@ -3,35 +3,14 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
-
-// AppServiceStrategy is how the Deployment replaces running pods.
-// +kubebuilder:validation:Enum=RollingUpdate;Recreate
-type AppServiceStrategy string
-
-// AdoptionPolicy is what happens to an existing object with the name of a
-// child.
-// +kubebuilder:validation:Enum=Never;IfUnowned
-type AdoptionPolicy string
-
-// DriftPolicy is what happens when another field manager changes a field that
-// the spec declares.
-// +kubebuilder:validation:Enum=Correct;Report
-type DriftPolicy string
-
-// PodSecurityStandard is a level of the Pod Security Standards.
-// +kubebuilder:validation:Enum=Baseline;Restricted
-type PodSecurityStandard string
 
 // AppServicePhase is a one-word summary of an AppService for users. Programs
 // should use the conditions.
 // +kubebuilder:validation:Enum=Pending;Provisioning;Running;Degraded;Failed;Suspended;Deleting
 type AppServicePhase string
-
-// DriftAction is the response of the controller to a drift.
-// +kubebuilder:validation:Enum=Corrected;Reported
-type DriftAction string
 
 // AppServiceSpec is the desired state of a web application.
 //
@@ -76,7 +55,7 @@ type AppServiceSpec struct {
 	// outage, or Recreate, which never runs two versions at the same time.
 	// +optional
 	// +kubebuilder:default=RollingUpdate
-	Strategy AppServiceStrategy `json:"strategy,omitempty"`
+	Strategy v1beta1.Strategy `json:"strategy,omitempty"`
 
 	// config is the configuration of the application. Fixpoint stores it in a
 	// ConfigMap, and a change rolls the pods. The container gets the keys as
@@ -104,7 +83,7 @@ type AppServiceSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(mount, self.exists_one(other, other.mountPath == mount.mountPath))",message="mounts must have unique mountPaths: change one of the duplicates"
-	Mounts []AppServiceMount `json:"mounts,omitempty"`
+	Mounts []v1beta1.AppServiceMount `json:"mounts,omitempty"`
 
 	// env are additional environment variables of the container. A variable in
 	// env overrides the config key with the same name.
@@ -122,26 +101,26 @@ type AppServiceSpec struct {
 	// probes are the probes of the container. Without a readiness probe, a pod
 	// is ready as soon as its container runs.
 	// +optional
-	Probes *AppServiceProbes `json:"probes,omitempty"`
+	Probes *v1beta1.AppServiceProbes `json:"probes,omitempty"`
 
 	// autoscaling creates a HorizontalPodAutoscaler that sets the number of
 	// pods.
 	// +optional
-	Autoscaling *AppServiceAutoscaling `json:"autoscaling,omitempty"`
+	Autoscaling *v1beta1.AppServiceAutoscaling `json:"autoscaling,omitempty"`
 
 	// disruptionBudget creates a PodDisruptionBudget that limits voluntary
 	// disruptions, such as a node drain.
 	// +optional
-	DisruptionBudget *AppServiceDisruptionBudget `json:"disruptionBudget,omitempty"`
+	DisruptionBudget *v1beta1.DisruptionBudget `json:"disruptionBudget,omitempty"`
 
 	// ingress creates an Ingress that exposes the application outside of the
 	// cluster.
 	// +optional
-	Ingress *AppServiceIngress `json:"ingress,omitempty"`
+	Ingress *v1beta1.Ingress `json:"ingress,omitempty"`
 
 	// hooks are one-time operations in the course of a rollout.
 	// +optional
-	Hooks *AppServiceHooks `json:"hooks,omitempty"`
+	Hooks *v1beta1.AppServiceHooks `json:"hooks,omitempty"`
 
 	// imagePullSecrets are the Secrets in the same namespace to pull the image
 	// with.
@@ -173,7 +152,7 @@ type AppServiceSpec struct {
 	// Restricted.
 	// +optional
 	// +kubebuilder:default=Baseline
-	PodSecurityStandard PodSecurityStandard `json:"podSecurityStandard,omitempty"`
+	PodSecurityStandard v1beta1.PodSecurityStandard `json:"podSecurityStandard,omitempty"`
 
 	// podSecurityContext is the security context of the pod, merged over that of
 	// podSecurityStandard. The pods must satisfy podSecurityStandard.
@@ -205,14 +184,14 @@ type AppServiceSpec struct {
 	// IfUnowned adopts it if it has no controller.
 	// +optional
 	// +kubebuilder:default=Never
-	AdoptionPolicy AdoptionPolicy `json:"adoptionPolicy,omitempty"`
+	AdoptionPolicy v1beta1.AdoptionPolicy `json:"adoptionPolicy,omitempty"`
 
 	// driftPolicy is what happens when another field manager changes a field
 	// that the spec declares: Correct reverts the change, Report only reports
 	// it.
 	// +optional
 	// +kubebuilder:default=Correct
-	DriftPolicy DriftPolicy `json:"driftPolicy,omitempty"`
+	DriftPolicy v1beta1.DriftPolicy `json:"driftPolicy,omitempty"`
 
 	// driftHistoryLimit is the maximum number of drifts in status.drifts (0 to
 	// 50); the oldest are dropped. Defaults to 10.
@@ -225,233 +204,6 @@ type AppServiceSpec struct {
 	// reverted or pruned. Deletion still works.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
-}
-
-// AppServiceHooks are one-time operations in the course of a rollout.
-type AppServiceHooks struct {
-	// preDeploy runs a Job that must succeed before the Deployment changes, for
-	// example a migration of a database. The Job runs once for each version of
-	// what it runs: a change of the fields below, or of a field of the spec that
-	// its pod has in common with those of the application. While it runs, and if
-	// it fails, the existing pods are left unchanged and go on serving.
-	// +optional
-	PreDeploy *AppServiceHook `json:"preDeploy,omitempty"`
-}
-
-// AppServiceHook is the pod of a Job: that of the application, without port and
-// probes, and with these differences.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.image) || has(self.command) || has(self.args)",message="preDeploy needs image, command or args, because it would otherwise run the application itself, which does not end: set command to a value such as [/app/migrate, up]"
-type AppServiceHook struct {
-	// image is the OCI image to run. Defaults to spec.image.
-	// +optional
-	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?|\\\\[[0-9a-fA-F:.]+\\\\])(:[0-9]+)?/)?[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[A-Za-z][A-Za-z0-9]*([-+._][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$')",message="image must be an OCI image reference: use the form [registry[:port]/]path[:tag][@digest] with a lower-case path and without a scheme, for example ghcr.io/acme/shop:1.4.2"
-	Image string `json:"image,omitempty"`
-
-	// command is the program to run instead of the entrypoint of the image,
-	// with its first arguments, without a shell. At most 64 elements of up to
-	// 4096 characters each.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MaxLength=4096
-	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self[0] != ''",message="command must start with the program to run: use a value such as [/app/migrate, up]"
-	Command []string `json:"command,omitempty"`
-
-	// args are the arguments of command, or of the entrypoint of the image. At
-	// most 256 elements of up to 16384 characters each.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=256
-	// +kubebuilder:validation:items:MaxLength=16384
-	Args []string `json:"args,omitempty"`
-
-	// env are additional environment variables. A variable in env overrides the
-	// variable with the same name in spec.env.
-	// +optional
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=128
-	Env []corev1.EnvVar `json:"env,omitempty"`
-
-	// resources are the resource requests and limits. Defaults to
-	// spec.resources.
-	// +optional
-	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
-
-	// activeDeadlineSeconds is the time in seconds after which the Job fails if
-	// it has not succeeded (1 to 604800). Without it, the Job may take any time.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=604800
-	ActiveDeadlineSeconds *int64 `json:"activeDeadlineSeconds,omitempty"`
-}
-
-// AppServiceMount is a volume and its mount path.
-type AppServiceMount struct {
-	// name is the name of the volume in the pod.
-	// +required
-	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && self != 'config' && !self.startsWith('fixpoint-')",message="name must consist of lower-case letters, digits and '-', starting and ending with a letter or digit, and must not be 'config' or start with 'fixpoint-', which are reserved for Fixpoint: use a value such as tmp"
-	Name string `json:"name"`
-
-	// mountPath is the directory of the container to mount the volume in.
-	// +required
-	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/:[:cntrl:]]+)+$') && !self.matches('/[.]{1,2}(/|$)')",message="mountPath must be an absolute path other than '/', without ':', control characters, '.', '..' and empty segments, not ending with '/': use a value such as /tmp"
-	MountPath string `json:"mountPath"`
-
-	// emptyDir is a directory that is empty when the pod starts and is deleted
-	// with the pod.
-	// +required
-	EmptyDir MCPServerEmptyDir `json:"emptyDir"`
-}
-
-// AppServiceProbes are the probes of the container.
-type AppServiceProbes struct {
-	// readiness determines whether a pod receives traffic.
-	// +optional
-	Readiness *AppServiceProbe `json:"readiness,omitempty"`
-
-	// liveness determines whether the container is restarted.
-	// +optional
-	Liveness *AppServiceProbe `json:"liveness,omitempty"`
-
-	// startup delays the other probes until it has succeeded once.
-	// +optional
-	Startup *AppServiceProbe `json:"startup,omitempty"`
-}
-
-// AppServiceProbe is an HTTP GET that succeeds with a status from 200 to 399.
-type AppServiceProbe struct {
-	// path is the path of the HTTP request.
-	// +optional
-	// +kubebuilder:default="/"
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="path must start with '/': use a value such as /healthz"
-	Path string `json:"path,omitempty"`
-
-	// port is the port of the HTTP request (1 to 65535). Defaults to the port
-	// of the application.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=65535
-	Port *int32 `json:"port,omitempty"`
-
-	// initialDelaySeconds is the delay in seconds between the start of the
-	// container and the first probe (0 to 3600).
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=3600
-	InitialDelaySeconds int32 `json:"initialDelaySeconds,omitempty"`
-
-	// periodSeconds is the interval between probes in seconds (1 to 3600).
-	// +optional
-	// +kubebuilder:default=10
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=3600
-	PeriodSeconds int32 `json:"periodSeconds,omitempty"`
-
-	// timeoutSeconds is the timeout of a probe in seconds (1 to 3600).
-	// +optional
-	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=3600
-	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
-
-	// failureThreshold is the number of consecutive failures after which the
-	// probe fails (1 to 1000).
-	// +optional
-	// +kubebuilder:default=3
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	FailureThreshold int32 `json:"failureThreshold,omitempty"`
-}
-
-// AppServiceAutoscaling configures a HorizontalPodAutoscaler.
-//
-// +kubebuilder:validation:XValidation:rule="self.maxReplicas >= self.minReplicas",fieldPath=".maxReplicas",message="maxReplicas must not be less than minReplicas: raise maxReplicas or lower minReplicas"
-// +kubebuilder:validation:XValidation:rule="has(self.targetCPUUtilizationPercent) || has(self.targetMemoryUtilizationPercent)",message="autoscaling needs at least one target: set targetCPUUtilizationPercent (80 is usual), targetMemoryUtilizationPercent, or both"
-type AppServiceAutoscaling struct {
-	// minReplicas is the minimum number of pods, at least 2.
-	// +optional
-	// +kubebuilder:default=2
-	// +kubebuilder:validation:XValidation:rule="self >= 2",message="minReplicas must be at least 2, because the eviction of a single pod is an outage: set 2 or more"
-	MinReplicas int32 `json:"minReplicas,omitempty"`
-
-	// maxReplicas is the maximum number of pods, not less than minReplicas.
-	// +required
-	MaxReplicas int32 `json:"maxReplicas"`
-
-	// targetCPUUtilizationPercent is the target CPU utilization, averaged over
-	// the pods, in percent of the requests (1 to 1000).
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	TargetCPUUtilizationPercent *int32 `json:"targetCPUUtilizationPercent,omitempty"`
-
-	// targetMemoryUtilizationPercent is the target memory utilization, averaged
-	// over the pods, in percent of the requests (1 to 1000).
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	TargetMemoryUtilizationPercent *int32 `json:"targetMemoryUtilizationPercent,omitempty"`
-}
-
-// AppServiceDisruptionBudget configures a PodDisruptionBudget. Exactly one of
-// its fields is set.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.minAvailable) != has(self.maxUnavailable)",message="disruptionBudget needs exactly one of minAvailable and maxUnavailable: set one and remove the other"
-type AppServiceDisruptionBudget struct {
-	// minAvailable is the minimum number of pods that must stay available, as a
-	// number or a percentage.
-	// +optional
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="minAvailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': use a value such as 2 or '50%'"
-	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
-
-	// maxUnavailable is the maximum number of pods that may be unavailable, as
-	// a number or a percentage.
-	// +optional
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="maxUnavailable must be a number from 0 to 2147483647, or a percentage from '0%' to '100%': use a value such as 1 or '25%'"
-	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-}
-
-// AppServiceIngress configures an Ingress with one host and path.
-type AppServiceIngress struct {
-	// host is the DNS name, without a scheme, port or wildcard.
-	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$') && !self.matches('^(0*(25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})([.]|$)){4}$')",message="host must be a DNS name in lower case, not an IP address, and without scheme, port, path or wildcard: use a value such as shop.example.com"
-	Host string `json:"host"`
-
-	// path is the URL path prefix of the application.
-	// +optional
-	// +kubebuilder:default="/"
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('/') && !self.matches('//|/[.]{1,2}(/|$)|%2[fF]')",message="path must start with '/', without '.', '..' and empty segments and '%2F': use a value such as /shop"
-	Path string `json:"path,omitempty"`
-
-	// ingressClassName is the IngressClass of the Ingress. Defaults to the
-	// default IngressClass of the cluster, and follows it when it changes.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="ingressClassName must be the name of an IngressClass: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default of the cluster"
-	IngressClassName *string `json:"ingressClassName,omitempty"`
-
-	// tlsSecretName is the Secret in the same namespace with the TLS
-	// certificate for host. If omitted, the Ingress serves plain HTTP.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="tlsSecretName must be the name of a Secret: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for plain HTTP"
-	TLSSecretName string `json:"tlsSecretName,omitempty"`
-
-	// annotations are added to the Ingress for the ingress controller.
-	// +optional
-	// +kubebuilder:validation:MaxProperties=64
-	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // AppServiceStatus is the observed state of an AppService. The controller
@@ -504,7 +256,7 @@ type AppServiceStatus struct {
 
 	// hooks are the one-time operations of spec.hooks.
 	// +optional
-	Hooks *AppServiceHooksStatus `json:"hooks,omitempty"`
+	Hooks *v1beta1.AppServiceHooksStatus `json:"hooks,omitempty"`
 
 	// drifts are the most recent changes of other field managers to fields that
 	// the spec declares, newest first.
@@ -554,38 +306,7 @@ type AppServiceDrift struct {
 
 	// action is the response of the controller: Corrected or Reported.
 	// +required
-	Action DriftAction `json:"action"`
-}
-
-// AppServiceHooksStatus is the observed state of the hooks.
-type AppServiceHooksStatus struct {
-	// preDeploy is the observed state of spec.hooks.preDeploy.
-	// +optional
-	PreDeploy *AppServiceHookStatus `json:"preDeploy,omitempty"`
-}
-
-// AppServiceHookStatus is the observed state of a hook.
-type AppServiceHookStatus struct {
-	// phase is a one-word summary for users: Pending before the Job is created,
-	// Running, Failed, or Succeeded once the operation of the current version is
-	// complete. It is empty if the spec has no such hook.
-	// +optional
-	// +kubebuilder:validation:Enum=Pending;Running;Succeeded;Failed
-	Phase string `json:"phase,omitempty"`
-
-	// version is a digest of what the hook of the current spec runs. The name of
-	// its Job ends with it.
-	// +optional
-	// +kubebuilder:validation:MaxLength=63
-	Version string `json:"version,omitempty"`
-
-	// succeededVersions are the versions for which the hook has succeeded, and
-	// for which it does not run again, last used first; the last 32 are kept.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MaxLength=63
-	SucceededVersions []string `json:"succeededVersions,omitempty"`
+	Action v1beta1.DriftAction `json:"action"`
 }
 
 // AppService runs a web application as a Deployment and a Service, with an

@@ -2,36 +2,10 @@ package v1alpha1
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
-
-// MCPServerTransport is the transport of the Model Context Protocol.
-// +kubebuilder:validation:Enum=streamable-http;sse;stdio
-type MCPServerTransport string
-
-// MCPServerSessionAffinity is whether the Service sends all connections of a
-// client to the same pod.
-// +kubebuilder:validation:Enum=Auto;ClientIP;None
-type MCPServerSessionAffinity string
-
-// MCPServerProbeType is the type of a container probe.
-// +kubebuilder:validation:Enum=HTTP;TCP;None
-type MCPServerProbeType string
-
-// MCPServerMedium is the storage medium of an emptyDir.
-// +kubebuilder:validation:Enum=Memory
-type MCPServerMedium string
-
-// MCPServerPortProtocol is a protocol with ports.
-// +kubebuilder:validation:Enum=TCP;UDP;SCTP
-type MCPServerPortProtocol string
-
-// MCPServerCAKind is the kind of an object with CA certificates.
-// +kubebuilder:validation:Enum=ConfigMap;Secret
-type MCPServerCAKind string
 
 // MCPServerPhase is a one-word summary of an MCPServer for users. Programs
 // should use the conditions.
@@ -64,7 +38,7 @@ type MCPServerSpec struct {
 	// +optional
 	// +kubebuilder:default=streamable-http
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="transport is immutable, because clients are configured for it: restore the previous value, and create a new MCPServer with the other transport"
-	Transport MCPServerTransport `json:"transport,omitempty"`
+	Transport v1beta1.MCPServerTransport `json:"transport,omitempty"`
 
 	// image is the OCI image to run, in the form
 	// [registry[:port]/]path[:tag][@digest], for example
@@ -142,7 +116,7 @@ type MCPServerSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.map(file, bytes(file.content).size()).sum() <= 524288",message="files must not exceed 524288 bytes of content in total, because they are stored in one ConfigMap: shorten them, or mount larger data as a volume"
 	// +kubebuilder:validation:XValidation:rule="!self.exists(file, self.exists(other, other.path.startsWith(file.path + '/')))",message="files must not have a path below another file, because a file is not a directory: change one of the paths"
-	Files []MCPServerFile `json:"files,omitempty"`
+	Files []v1beta1.MCPServerFile `json:"files,omitempty"`
 
 	// mounts are ConfigMaps, Secrets, PersistentVolumeClaims and emptyDirs to
 	// mount into the container. Fixpoint waits until the referenced objects
@@ -153,7 +127,7 @@ type MCPServerSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=24
 	// +kubebuilder:validation:XValidation:rule="self.all(mount, self.exists_one(other, other.mountPath == mount.mountPath))",message="mounts must have unique mountPaths: change one of the duplicates"
-	Mounts []MCPServerMount `json:"mounts,omitempty"`
+	Mounts []v1beta1.MCPServerMount `json:"mounts,omitempty"`
 
 	// port is the HTTP port of the container (1 to 65535); with transport
 	// stdio, the port of the bridge. The Service uses the same port.
@@ -182,14 +156,14 @@ type MCPServerSpec struct {
 	// autoscaling creates a HorizontalPodAutoscaler that sets the number of
 	// pods.
 	// +optional
-	Autoscaling *MCPServerAutoscaling `json:"autoscaling,omitempty"`
+	Autoscaling *v1beta1.MCPServerAutoscaling `json:"autoscaling,omitempty"`
 
 	// strategy is how running pods are replaced: RollingUpdate without an
 	// outage, or Recreate, which stops the old pods first, for example for a
 	// volume that only one pod can mount.
 	// +optional
 	// +kubebuilder:default=RollingUpdate
-	Strategy AppServiceStrategy `json:"strategy,omitempty"`
+	Strategy v1beta1.Strategy `json:"strategy,omitempty"`
 
 	// resources are the resource requests and limits of the container. An
 	// autoscaler with a utilization target requires the matching request. With
@@ -203,7 +177,7 @@ type MCPServerSpec struct {
 	// serviceAccount is the ServiceAccount of the pods. Defaults to the default
 	// ServiceAccount of the namespace, without a token.
 	// +optional
-	ServiceAccount *MCPServerServiceAccount `json:"serviceAccount,omitempty"`
+	ServiceAccount *v1beta1.MCPServerServiceAccount `json:"serviceAccount,omitempty"`
 
 	// podSecurityContext is merged over the default security context of the
 	// pod, which satisfies the restricted Pod Security Standard. Fields that
@@ -224,11 +198,11 @@ type MCPServerSpec struct {
 	// probes are the probes of the container. Probes that are omitted default
 	// to the probes of the transport.
 	// +optional
-	Probes *MCPServerProbes `json:"probes,omitempty"`
+	Probes *v1beta1.MCPServerProbes `json:"probes,omitempty"`
 
 	// scheduling restricts the nodes that the pods can run on.
 	// +optional
-	Scheduling *MCPServerScheduling `json:"scheduling,omitempty"`
+	Scheduling *v1beta1.MCPServerScheduling `json:"scheduling,omitempty"`
 
 	// terminationGracePeriodSeconds is the time in seconds that a pod has to
 	// shut down before it is killed with its remaining sessions (1 to 86400).
@@ -260,7 +234,7 @@ type MCPServerSpec struct {
 	// never. None is for servers without sessions.
 	// +optional
 	// +kubebuilder:default=Auto
-	SessionAffinity MCPServerSessionAffinity `json:"sessionAffinity,omitempty"`
+	SessionAffinity v1beta1.MCPServerSessionAffinity `json:"sessionAffinity,omitempty"`
 
 	// sessionAffinityTimeoutSeconds is the time in seconds without a connection
 	// after which a client can be sent to another pod (1 to 86400).
@@ -275,14 +249,14 @@ type MCPServerSpec struct {
 	// clients need no affinity. A proxy in the pod does so, or the bridge. The
 	// manager needs the permission to write Secrets. Defaults to None.
 	// +optional
-	SessionRouting MCPServerSessionRouting `json:"sessionRouting,omitempty"`
+	SessionRouting v1beta1.MCPServerSessionRouting `json:"sessionRouting,omitempty"`
 
 	// disruptionBudget creates a PodDisruptionBudget that limits voluntary
 	// disruptions, such as a node drain. Defaults to maxUnavailable 1 if
 	// replicas or autoscaling.maxReplicas is greater than 1, and to no
 	// PodDisruptionBudget otherwise.
 	// +optional
-	DisruptionBudget *AppServiceDisruptionBudget `json:"disruptionBudget,omitempty"`
+	DisruptionBudget *v1beta1.DisruptionBudget `json:"disruptionBudget,omitempty"`
 
 	// networkPolicy creates a NetworkPolicy that restricts connections to and
 	// from the pods. It requires a network plugin that enforces
@@ -293,27 +267,27 @@ type MCPServerSpec struct {
 	// ingress creates an Ingress that exposes the server outside of the
 	// cluster.
 	// +optional
-	Ingress *AppServiceIngress `json:"ingress,omitempty"`
+	Ingress *v1beta1.Ingress `json:"ingress,omitempty"`
 
 	// httpRoute creates an HTTPRoute that exposes the server through a Gateway.
 	// +optional
-	HTTPRoute *MCPServerHTTPRoute `json:"httpRoute,omitempty"`
+	HTTPRoute *v1beta1.MCPServerHTTPRoute `json:"httpRoute,omitempty"`
 
 	// authorization requires an OAuth 2.1 access token in each request, as the
 	// authorization chapter of the Model Context Protocol specifies. A proxy in
 	// the pod, or the bridge with transport stdio, checks the tokens. Not
 	// supported with transport sse.
 	// +optional
-	Authorization *MCPServerAuthorization `json:"authorization,omitempty"`
+	Authorization *v1beta1.MCPServerAuthorization `json:"authorization,omitempty"`
 
 	// limits limit what clients may send. Each pod counts on its own.
 	// +optional
-	Limits *MCPServerLimits `json:"limits,omitempty"`
+	Limits *v1beta1.MCPServerLimits `json:"limits,omitempty"`
 
 	// telemetry records requests. A proxy in the pod, or the bridge with
 	// transport stdio, writes the records.
 	// +optional
-	Telemetry *MCPServerTelemetry `json:"telemetry,omitempty"`
+	Telemetry *v1beta1.MCPServerTelemetry `json:"telemetry,omitempty"`
 
 	// podOverrides is merged over the pod template, for fields that the spec
 	// does not have. The merge follows Server-Side Apply: list items are merged
@@ -322,7 +296,7 @@ type MCPServerSpec struct {
 	// neither nodeName nor a ServiceAccount can be set, unless the manager runs
 	// with --pod-overrides=all.
 	// +optional
-	PodOverrides *MCPServerPodOverrides `json:"podOverrides,omitempty"`
+	PodOverrides *v1beta1.MCPServerPodOverrides `json:"podOverrides,omitempty"`
 
 	// protocol configures the probe of the Model Context Protocol.
 	// +optional
@@ -332,25 +306,25 @@ type MCPServerSpec struct {
 	// contract configures what happens with the contract of the server: its
 	// tools, prompts and resource templates.
 	// +optional
-	Contract *MCPServerContract `json:"contract,omitempty"`
+	Contract *v1beta1.MCPServerContract `json:"contract,omitempty"`
 
 	// bridge configures the bridge of the transport stdio.
 	// +optional
-	Bridge *MCPServerBridge `json:"bridge,omitempty"`
+	Bridge *v1beta1.MCPServerBridge `json:"bridge,omitempty"`
 
 	// adoptionPolicy is what happens to an existing object with the name of a
 	// child: Never does not change it and reports the reason NotOwned,
 	// IfUnowned adopts it if it has no controller.
 	// +optional
 	// +kubebuilder:default=Never
-	AdoptionPolicy AdoptionPolicy `json:"adoptionPolicy,omitempty"`
+	AdoptionPolicy v1beta1.AdoptionPolicy `json:"adoptionPolicy,omitempty"`
 
 	// driftPolicy is what happens when another field manager changes a field
 	// that the spec declares: Correct reverts the change, Report only reports
 	// it.
 	// +optional
 	// +kubebuilder:default=Correct
-	DriftPolicy DriftPolicy `json:"driftPolicy,omitempty"`
+	DriftPolicy v1beta1.DriftPolicy `json:"driftPolicy,omitempty"`
 
 	// driftHistoryLimit is the maximum number of drifts in status.drifts (0 to
 	// 50); the oldest are dropped. Defaults to 10.
@@ -365,296 +339,6 @@ type MCPServerSpec struct {
 	Suspend bool `json:"suspend,omitempty"`
 }
 
-// MCPServerFile is a text file in the container.
-type MCPServerFile struct {
-	// path is the path of the file in the container.
-	// +required
-	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/:[:cntrl:]]+)+$') && !self.matches('/[.]{1,2}(/|$)') && !self.matches('^/[.]fixpoint(/|$)')",message="path must be the absolute path of a file, without ':', control characters, '.', '..' and empty segments, and not in /.fixpoint, which is reserved for Fixpoint: use a value such as /etc/tools/config.json"
-	Path string `json:"path"`
-
-	// content is the content of the file, at most 131072 characters.
-	// +optional
-	// +kubebuilder:default=""
-	// +kubebuilder:validation:MaxLength=131072
-	Content string `json:"content"`
-}
-
-// MCPServerMount is a volume and its mount path. Exactly one of configMap,
-// secret, persistentVolumeClaim and emptyDir is set.
-//
-// +kubebuilder:validation:XValidation:rule="(has(self.configMap) ? 1 : 0) + (has(self.secret) ? 1 : 0) + (has(self.persistentVolumeClaim) ? 1 : 0) + (has(self.emptyDir) ? 1 : 0) == 1",message="mounts must each have exactly one of configMap, secret, persistentVolumeClaim and emptyDir: set one and remove the others"
-// +kubebuilder:validation:XValidation:rule="!has(self.emptyDir) || !has(self.readOnly) || !self.readOnly",fieldPath=".readOnly",message="readOnly is not supported for an emptyDir, which would stay empty: remove readOnly, or mount another volume"
-type MCPServerMount struct {
-	// name is the name of the volume in the pod.
-	// +required
-	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && !self.startsWith('fixpoint-')",message="name must consist of lower-case letters, digits and '-', starting and ending with a letter or digit, and must not start with 'fixpoint-', which is reserved for Fixpoint: use a value such as data"
-	Name string `json:"name"`
-
-	// mountPath is the directory of the container to mount the volume in.
-	// +required
-	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/:[:cntrl:]]+)+$') && !self.matches('/[.]{1,2}(/|$)') && !self.matches('^/[.]fixpoint(/|$)')",message="mountPath must be an absolute path other than '/', without ':', control characters, '.', '..' and empty segments, not ending with '/', and not in /.fixpoint, which is reserved for Fixpoint: use a value such as /data"
-	MountPath string `json:"mountPath"`
-
-	// readOnly mounts the volume read-only. ConfigMaps and Secrets are always
-	// read-only.
-	// +optional
-	ReadOnly bool `json:"readOnly,omitempty"`
-
-	// subPath is the file or directory of the volume to mount. Defaults to the
-	// whole volume.
-	// +optional
-	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/:[:cntrl:]]+(/[^/:[:cntrl:]]+)*$') && !self.matches('(^|/)[.]{1,2}(/|$)')",message="subPath must be a path within the volume, neither starting nor ending with '/', without ':', control characters, '.', '..' and empty segments: use a value such as tools/data"
-	SubPath string `json:"subPath,omitempty"`
-
-	// configMap is a ConfigMap in the same namespace.
-	// +optional
-	ConfigMap *MCPServerMountedObject `json:"configMap,omitempty"`
-
-	// secret is a Secret in the same namespace.
-	// +optional
-	Secret *MCPServerMountedObject `json:"secret,omitempty"`
-
-	// persistentVolumeClaim is a PersistentVolumeClaim in the same namespace.
-	// +optional
-	PersistentVolumeClaim *MCPServerMountedClaim `json:"persistentVolumeClaim,omitempty"`
-
-	// emptyDir is a directory that is empty when the pod starts and is deleted
-	// with the pod.
-	// +optional
-	EmptyDir *MCPServerEmptyDir `json:"emptyDir,omitempty"`
-}
-
-// MCPServerMountedObject is a ConfigMap or a Secret to mount.
-type MCPServerMountedObject struct {
-	// name is the name of the ConfigMap or Secret.
-	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of an object of this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
-	Name string `json:"name"`
-
-	// items are the keys to mount and their file paths. Defaults to all keys,
-	// with the key as the file name.
-	// +optional
-	// +listType=map
-	// +listMapKey=key
-	// +kubebuilder:validation:MaxItems=32
-	Items []MCPServerMountedKey `json:"items,omitempty"`
-
-	// optional allows the pods to start while the object, or one of its keys,
-	// does not exist.
-	// +optional
-	Optional bool `json:"optional,omitempty"`
-}
-
-// MCPServerMountedKey is a key of a ConfigMap or Secret to mount as a file.
-type MCPServerMountedKey struct {
-	// key is the key in the object.
-	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key must be a key of a ConfigMap or a Secret: use letters, digits, '-', '_' and '.'"
-	Key string `json:"key"`
-
-	// path is the path of the file in the mount.
-	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/:[:cntrl:]]+(/[^/:[:cntrl:]]+)*$') && !self.matches('(^|/)[.]{1,2}(/|$)') && !self.startsWith('..')",message="path must be a path within the mount, neither starting nor ending with '/', without ':', control characters, '.', '..' and empty segments, and not starting with '..': use a value such as tools.json"
-	Path string `json:"path"`
-}
-
-// MCPServerMountedClaim is a PersistentVolumeClaim to mount.
-type MCPServerMountedClaim struct {
-	// claimName is the name of the PersistentVolumeClaim.
-	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="claimName must be the name of a PersistentVolumeClaim of this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
-	ClaimName string `json:"claimName"`
-}
-
-// MCPServerEmptyDir is a directory that is empty when the pod starts.
-type MCPServerEmptyDir struct {
-	// sizeLimit is the maximum size; a pod that exceeds it is evicted. Defaults
-	// to the limit of the node.
-	// +optional
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : !self.startsWith('-')",message="sizeLimit must not be negative: use a value such as 256Mi, or omit it"
-	SizeLimit *resource.Quantity `json:"sizeLimit,omitempty"`
-
-	// medium is the storage medium. Memory stores the directory in the memory
-	// of the node, where it counts towards the memory limit. Defaults to the
-	// disk of the node.
-	// +optional
-	Medium MCPServerMedium `json:"medium,omitempty"`
-}
-
-// MCPServerAutoscaling configures a HorizontalPodAutoscaler.
-//
-// +kubebuilder:validation:XValidation:rule="self.maxReplicas >= self.minReplicas",fieldPath=".maxReplicas",message="maxReplicas must not be less than minReplicas: raise maxReplicas or lower minReplicas"
-// +kubebuilder:validation:XValidation:rule="has(self.targetCPUUtilizationPercent) || has(self.targetMemoryUtilizationPercent)",message="autoscaling needs at least one target: set targetCPUUtilizationPercent (80 is usual), targetMemoryUtilizationPercent, or both"
-type MCPServerAutoscaling struct {
-	// minReplicas is the minimum number of pods, at least 1.
-	// +optional
-	// +kubebuilder:default=1
-	// +kubebuilder:validation:XValidation:rule="self >= 1",message="minReplicas must be at least 1, because metrics need at least one pod: set 1 or more"
-	MinReplicas int32 `json:"minReplicas,omitempty"`
-
-	// maxReplicas is the maximum number of pods, not less than minReplicas.
-	// +required
-	MaxReplicas int32 `json:"maxReplicas"`
-
-	// targetCPUUtilizationPercent is the target CPU utilization, averaged over
-	// the pods, in percent of the requests (1 to 1000).
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	TargetCPUUtilizationPercent *int32 `json:"targetCPUUtilizationPercent,omitempty"`
-
-	// targetMemoryUtilizationPercent is the target memory utilization, averaged
-	// over the pods, in percent of the requests (1 to 1000).
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	TargetMemoryUtilizationPercent *int32 `json:"targetMemoryUtilizationPercent,omitempty"`
-}
-
-// MCPServerServiceAccount is the ServiceAccount of the pods.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.name) || !has(self.create) || !self.create",fieldPath=".name",message="name must not be set together with create, because Fixpoint creates a ServiceAccount with the name of the MCPServer: remove name, or set create to false"
-// +kubebuilder:validation:XValidation:rule="!has(self.annotations) || (has(self.create) && self.create)",fieldPath=".annotations",message="annotations require create, because Fixpoint does not change an existing ServiceAccount: set create to true, or annotate the ServiceAccount directly"
-type MCPServerServiceAccount struct {
-	// create creates a ServiceAccount for this server, with the name of the
-	// MCPServer. Otherwise, the pods use an existing ServiceAccount.
-	// +optional
-	Create bool `json:"create,omitempty"`
-
-	// name is the name of an existing ServiceAccount. Fixpoint waits until it
-	// exists. Defaults to the default ServiceAccount of the namespace.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of a ServiceAccount: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default ServiceAccount"
-	Name string `json:"name,omitempty"`
-
-	// annotations are added to the ServiceAccount that Fixpoint creates, for
-	// example to assign a cloud identity to it.
-	// +optional
-	// +kubebuilder:validation:MaxProperties=32
-	Annotations map[string]string `json:"annotations,omitempty"`
-
-	// automountToken mounts a token for the Kubernetes API into the container.
-	// +optional
-	AutomountToken bool `json:"automountToken,omitempty"`
-}
-
-// MCPServerProbes are the probes of the container. Probes that are omitted
-// default to the probes of the transport: with stdio, HTTP probes of the
-// bridge; with other transports, TCP probes of the port for readiness and
-// startup, and no liveness probe, because a busy server is not a failed one.
-type MCPServerProbes struct {
-	// readiness determines whether a pod receives traffic.
-	// +optional
-	Readiness *MCPServerProbe `json:"readiness,omitempty"`
-
-	// liveness determines whether the container is restarted.
-	// +optional
-	Liveness *MCPServerProbe `json:"liveness,omitempty"`
-
-	// startup delays the other probes until it has succeeded once.
-	// +optional
-	Startup *MCPServerProbe `json:"startup,omitempty"`
-}
-
-// MCPServerProbe configures a container probe. Fields that are omitted default
-// to those of the default probe.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.path) == (has(self.type) && self.type == 'HTTP')",fieldPath=".path",message="path is required with type HTTP and must not be set with other types: set type to HTTP and path to a value such as /healthz, or remove path"
-// +kubebuilder:validation:XValidation:rule="!has(self.port) || has(self.type) && self.type != 'None'",fieldPath=".port",message="port requires type HTTP or TCP: set type, or remove port"
-type MCPServerProbe struct {
-	// type is the type of the probe: HTTP (a GET request), TCP (a connection),
-	// or None. Defaults to the type of the default probe.
-	// +optional
-	Type MCPServerProbeType `json:"type,omitempty"`
-
-	// path is the path of the HTTP request, with type HTTP. Do not use the path
-	// of the protocol, because it requires a session.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="path must start with '/': use a value such as /healthz"
-	Path string `json:"path,omitempty"`
-
-	// port is the port to probe (1 to 65535). Defaults to the port of the
-	// server.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=65535
-	Port *int32 `json:"port,omitempty"`
-
-	// initialDelaySeconds is the delay in seconds between the start of the
-	// container and the first probe (0 to 3600). Defaults to 0.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=3600
-	InitialDelaySeconds *int32 `json:"initialDelaySeconds,omitempty"`
-
-	// periodSeconds is the interval between probes in seconds (1 to 3600).
-	// Defaults to 10, and to 2 for startup.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=3600
-	PeriodSeconds *int32 `json:"periodSeconds,omitempty"`
-
-	// timeoutSeconds is the timeout of a probe in seconds (1 to 3600). Defaults
-	// to 2.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=3600
-	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
-
-	// failureThreshold is the number of consecutive failures after which the
-	// probe fails (1 to 1000). Defaults to 3, and to 60 for startup.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1000
-	FailureThreshold *int32 `json:"failureThreshold,omitempty"`
-}
-
-// MCPServerScheduling restricts the nodes of the pods. Its fields are those of
-// a pod.
-type MCPServerScheduling struct {
-	// nodeSelector restricts the pods to nodes with these labels.
-	// +optional
-	// +mapType=atomic
-	// +kubebuilder:validation:MaxProperties=32
-	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-
-	// tolerations allow the pods to run on nodes with matching taints.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=32
-	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-
-	// affinity are the node affinity, pod affinity and pod anti-affinity of the
-	// pods.
-	// +optional
-	Affinity *corev1.Affinity `json:"affinity,omitempty"`
-
-	// topologySpreadConstraints spread the pods across zones or nodes.
-	// +optional
-	// +listType=map
-	// +listMapKey=topologyKey
-	// +listMapKey=whenUnsatisfiable
-	// +kubebuilder:validation:MaxItems=16
-	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
-
-	// priorityClassName is the PriorityClass of the pods. Defaults to the
-	// default PriorityClass of the cluster.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="priorityClassName must be the name of a PriorityClass: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default of the cluster"
-	PriorityClassName string `json:"priorityClassName,omitempty"`
-}
-
 // MCPServerNetworkPolicy configures a NetworkPolicy for the pods. A direction
 // that is omitted is not restricted.
 //
@@ -662,24 +346,11 @@ type MCPServerScheduling struct {
 type MCPServerNetworkPolicy struct {
 	// ingress restricts connections to the pods.
 	// +optional
-	Ingress *MCPServerNetworkIngress `json:"ingress,omitempty"`
+	Ingress *v1beta1.MCPServerNetworkIngress `json:"ingress,omitempty"`
 
 	// egress restricts connections from the pods.
 	// +optional
 	Egress *MCPServerNetworkEgress `json:"egress,omitempty"`
-}
-
-// MCPServerNetworkIngress restricts connections to the port of the server.
-// Connections from the manager, which probes the pods, are allowed in addition,
-// unless protocol.disabled is true.
-type MCPServerNetworkIngress struct {
-	// from are the peers that can connect.
-	// +required
-	// +listType=atomic
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(peer, has(peer.ipBlock) != (has(peer.podSelector) || has(peer.namespaceSelector)))",message="from must have either an ipBlock or selectors (podSelector, namespaceSelector or both) in each peer: remove one of them, or split the peer in two"
-	From []networkingv1.NetworkPolicyPeer `json:"from"`
 }
 
 // MCPServerNetworkEgress restricts connections from the pods. If empty, only
@@ -694,233 +365,7 @@ type MCPServerNetworkEgress struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
-	Rules []MCPServerNetworkEgressRule `json:"rules,omitempty"`
-}
-
-// MCPServerNetworkEgressRule allows connections to peers on ports.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.to) || has(self.ports)",message="rules must each have to, ports or both, because an empty rule allows all connections: set at least one of them, or remove egress to allow all connections"
-type MCPServerNetworkEgressRule struct {
-	// to are the peers. Defaults to all peers.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(peer, has(peer.ipBlock) != (has(peer.podSelector) || has(peer.namespaceSelector)))",message="to must have either an ipBlock or selectors (podSelector, namespaceSelector or both) in each peer: remove one of them, or split the peer in two"
-	To []networkingv1.NetworkPolicyPeer `json:"to,omitempty"`
-
-	// ports are the ports of the peers. Defaults to all ports.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=32
-	Ports []MCPServerNetworkPort `json:"ports,omitempty"`
-}
-
-// MCPServerNetworkPort is a port or a range of ports.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.endPort) || self.endPort >= self.port || self.endPort < 1 || self.port > 65535",fieldPath=".endPort",message="endPort must not be less than port: raise endPort, or omit it for a single port"
-type MCPServerNetworkPort struct {
-	// protocol is the protocol of the port: TCP, UDP or SCTP.
-	// +optional
-	// +kubebuilder:default=TCP
-	Protocol MCPServerPortProtocol `json:"protocol,omitempty"`
-
-	// port is the port, or the first port of a range (1 to 65535).
-	// +required
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=65535
-	Port int32 `json:"port"`
-
-	// endPort is the last port of a range (1 to 65535). If omitted, only port
-	// is allowed.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=65535
-	EndPort *int32 `json:"endPort,omitempty"`
-}
-
-// MCPServerHTTPRoute configures an HTTPRoute of the Gateway API.
-type MCPServerHTTPRoute struct {
-	// parentRefs are the Gateways of the route.
-	// +required
-	// +listType=atomic
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(ref, self.exists_one(other, other.name == ref.name && has(other.__namespace__) == has(ref.__namespace__) && (!has(ref.__namespace__) || other.__namespace__ == ref.__namespace__) && has(other.sectionName) == has(ref.sectionName) && (!has(ref.sectionName) || other.sectionName == ref.sectionName)))",message="parentRefs must not name the same listener twice: remove one of them, or set different sectionNames"
-	// +kubebuilder:validation:XValidation:rule="self.all(ref, self.all(other, other.name != ref.name || has(other.__namespace__) != has(ref.__namespace__) || (has(ref.__namespace__) && other.__namespace__ != ref.__namespace__) || has(other.sectionName) == has(ref.sectionName)))",message="parentRefs must not name both a Gateway and a listener of it: set sectionName in each reference to the Gateway, or keep one without it"
-	ParentRefs []MCPServerParentRef `json:"parentRefs"`
-
-	// hostnames are the DNS names of the route, without a scheme, port or
-	// wildcard. status.externalEndpoint uses the first one. Defaults to the
-	// hostnames of the listener of the Gateway.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.all(host, host.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))",message="hostnames must be DNS names in lower case, without scheme, port, path or wildcard: use a value such as tools.example.com"
-	Hostnames []string `json:"hostnames,omitempty"`
-
-	// path is the URL path prefix of the server. If the path of the server is
-	// not below it, the Gateway removes the prefix: a request for /tools/mcp is
-	// sent to /mcp. With transport sse, the path of the server must be below
-	// it.
-	// +optional
-	// +kubebuilder:default="/"
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.matches('^/([-A-Za-z0-9/._~!$&()*+,;=:@\\']|%[0-9a-fA-F]{2})*$') && !self.matches('//|/[.]{1,2}(/|$)|%2[fF]')",message="path must be a URL path that starts with '/', without query, fragment, '.', '..' and empty segments and '%2F': use a value such as /tools"
-	Path string `json:"path,omitempty"`
-}
-
-// MCPServerParentRef is a Gateway, or a listener of a Gateway.
-type MCPServerParentRef struct {
-	// name is the name of the Gateway.
-	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of a Gateway: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
-	Name string `json:"name"`
-
-	// namespace is the namespace of the Gateway. Defaults to the namespace of
-	// the MCPServer.
-	// +optional
-	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="namespace must be the name of a namespace: use lower-case letters, digits and '-', starting and ending with a letter or digit, or omit it for the namespace of the MCPServer"
-	Namespace string `json:"namespace,omitempty"`
-
-	// sectionName is the name of a listener of the Gateway. Defaults to all
-	// listeners.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="sectionName must be the name of a listener: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for all listeners"
-	SectionName string `json:"sectionName,omitempty"`
-}
-
-// MCPServerAuthorization requires OAuth 2.1 access tokens.
-type MCPServerAuthorization struct {
-	// issuers are the authorization servers whose tokens are accepted (1 to 8).
-	// +required
-	// +listType=map
-	// +listMapKey=issuer
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=8
-	Issuers []MCPServerIssuer `json:"issuers"`
-
-	// resource is the URL of the server for clients, which must be an audience
-	// of each token. Defaults to status.externalEndpoint and status.endpoint; a
-	// token for either is accepted.
-	// +optional
-	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9a-fA-F:.]+[]])(:[0-9]{1,5})?(/([-A-Za-z0-9._~!&()*+,;=:@/]|%[0-9A-Fa-f]{2})*)?$')",message="resource must be the URL of the server, without user, query and fragment: use a value such as https://tools.example.com/mcp"
-	Resource string `json:"resource,omitempty"`
-
-	// scopes are the scopes that every request needs. At most 16.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=128
-	// +kubebuilder:validation:XValidation:rule="self.all(scope, scope.matches('^[-A-Za-z0-9!#%&()*+,./:;<=>?@^_{|}~]+$'))",message="scopes must not be empty or contain spaces, quotes, backslashes, '$', '`', '[' and ']': use values such as tools:call"
-	Scopes []string `json:"scopes,omitempty"`
-
-	// tools are further scopes that calls of single tools need. If several
-	// entries match a tool, the scopes of all are needed. At most 64.
-	// +optional
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=64
-	Tools []MCPServerToolScopes `json:"tools,omitempty"`
-
-	// tokenExchange gives the server another token of the caller. Defaults to
-	// none.
-	// +optional
-	TokenExchange *MCPServerTokenExchange `json:"tokenExchange,omitempty"`
-}
-
-// MCPServerIssuer is an authorization server.
-//
-// +kubebuilder:validation:XValidation:rule="!(has(self.jwksURI) && has(self.jwksConfigMapRef))",fieldPath=".jwksURI",message="jwksURI and jwksConfigMapRef are mutually exclusive: remove one of them"
-// +kubebuilder:validation:XValidation:rule="!self.issuer.startsWith('http:') || has(self.jwksURI) || has(self.jwksConfigMapRef)",fieldPath=".issuer",message="issuer must use https if its keys are discovered, because who can change the response can sign tokens: use https, or set jwksURI or jwksConfigMapRef"
-type MCPServerIssuer struct {
-	// issuer is the URL of the authorization server, as in the claim iss of its
-	// tokens.
-	// +required
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9a-fA-F:.]+[]])(:[0-9]{1,5})?(/([-A-Za-z0-9._~!&()*+,;=:@/]|%[0-9A-Fa-f]{2})*)?$')",message="issuer must be the URL of the authorization server, without user, query and fragment: use a value such as https://id.example.com"
-	Issuer string `json:"issuer"`
-
-	// jwksURI is the https URL of its public keys, a JSON Web Key Set. Defaults
-	// to that in the metadata of the issuer (RFC 8414 or OpenID Connect
-	// Discovery).
-	// +optional
-	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="self.matches('^https://([A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?|[[][0-9a-fA-F:.]+[]])(:[0-9]{1,5})?(/([-A-Za-z0-9._~!&()*+,;=:@/]|%[0-9A-Fa-f]{2})*)?([?][-A-Za-z0-9._~!&()*+,;=:@%/?]*)?$')",message="jwksURI must be an https URL, because who can change the response can sign tokens: use a value such as https://id.example.com/keys"
-	JWKSURI string `json:"jwksURI,omitempty"`
-
-	// jwksConfigMapRef is a ConfigMap with its public keys, for an issuer that
-	// the pods cannot reach. Changes take effect without a rollout.
-	// +optional
-	JWKSConfigMapRef *MCPServerJWKSConfigMapRef `json:"jwksConfigMapRef,omitempty"`
-}
-
-// MCPServerJWKSConfigMapRef is a JSON Web Key Set in a ConfigMap.
-type MCPServerJWKSConfigMapRef struct {
-	// name is the name of the ConfigMap.
-	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of a ConfigMap of this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
-	Name string `json:"name"`
-
-	// key is the key in the ConfigMap. Defaults to jwks.json.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key must be a key of a ConfigMap: use letters, digits, '-', '_' and '.', or omit it for jwks.json"
-	Key string `json:"key,omitempty"`
-}
-
-// MCPServerToolScopes are the scopes that calls of some tools need.
-type MCPServerToolScopes struct {
-	// name is the name of a tool; * stands for any characters.
-	// +required
-	// +kubebuilder:validation:MaxLength=128
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[-\\\\w./:*]+$')",message="name must be the name of a tool: use a value such as delete_*"
-	Name string `json:"name"`
-
-	// scopes are the scopes, at least one and at most 16.
-	// +required
-	// +listType=set
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=128
-	// +kubebuilder:validation:XValidation:rule="self.all(scope, scope.matches('^[-A-Za-z0-9!#%&()*+,./:;<=>?@^_{|}~]+$'))",message="scopes must not be empty or contain spaces, quotes, backslashes, '$', '`', '[' and ']': use values such as tools:call"
-	Scopes []string `json:"scopes"`
-}
-
-// MCPServerPodOverrides is a partial PodTemplateSpec, in the JSON format of its
-// apply configuration.
-type MCPServerPodOverrides struct {
-	// metadata are additional labels and annotations of the pods.
-	// +optional
-	Metadata *MCPServerPodMetadata `json:"metadata,omitempty"`
-
-	// spec is a partial PodSpec. It is validated when the Deployment is
-	// applied, and the condition DeploymentReady reports errors.
-	// +optional
-	// +kubebuilder:pruning:PreserveUnknownFields
-	Spec *runtime.RawExtension `json:"spec,omitempty"`
-}
-
-// MCPServerPodMetadata is the metadata of the pods that can be overridden.
-type MCPServerPodMetadata struct {
-	// labels are additional labels of the pods.
-	// +optional
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key in ['app.kubernetes.io/name', 'app.kubernetes.io/managed-by'] || key.startsWith('fixpoint.dev/'))",message="labels must not be app.kubernetes.io/name or app.kubernetes.io/managed-by or start with 'fixpoint.dev/', which are reserved for Fixpoint: rename the label"
-	Labels map[string]string `json:"labels,omitempty"`
-
-	// annotations are additional annotations of the pods.
-	// +optional
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="!self.exists(key, key.startsWith('fixpoint.dev/'))",message="annotations must not start with 'fixpoint.dev/', which is reserved for Fixpoint: rename the annotation"
-	Annotations map[string]string `json:"annotations,omitempty"`
+	Rules []v1beta1.MCPServerNetworkEgressRule `json:"rules,omitempty"`
 }
 
 // MCPServerProtocol configures the probe of the Model Context Protocol: one
@@ -960,127 +405,13 @@ type MCPServerProtocol struct {
 	// caRef is the object with the CA certificates to verify the certificate of
 	// the server. Defaults to the CA certificates of the system.
 	// +optional
-	CARef *MCPServerCARef `json:"caRef,omitempty"`
+	CARef *v1beta1.MCPServerCARef `json:"caRef,omitempty"`
 
 	// credentialsSecretRef is a key of a Secret in the same namespace with a
 	// bearer token for the probe. If omitted, the probe sends no token. Without
 	// tls the token is sent unencrypted, which the condition ProtocolReady says.
 	// +optional
-	CredentialsSecretRef *MCPServerCredentialsSecretRef `json:"credentialsSecretRef,omitempty"`
-}
-
-// MCPServerCARef is an object with PEM-encoded CA certificates.
-type MCPServerCARef struct {
-	// kind is the kind of the object: ConfigMap or Secret.
-	// +optional
-	// +kubebuilder:default=ConfigMap
-	Kind MCPServerCAKind `json:"kind,omitempty"`
-
-	// name is the name of the object.
-	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of an object of this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
-	Name string `json:"name"`
-
-	// key is the key in the object.
-	// +optional
-	// +kubebuilder:default=ca.crt
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key must be a key of a ConfigMap or a Secret: use letters, digits, '-', '_' and '.', or omit it for ca.crt"
-	Key string `json:"key,omitempty"`
-}
-
-// MCPServerCredentialsSecretRef is a bearer token in a Secret.
-type MCPServerCredentialsSecretRef struct {
-	// name is the name of the Secret.
-	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="name must be the name of a Secret of this namespace: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit"
-	Name string `json:"name"`
-
-	// key is the key in the Secret.
-	// +optional
-	// +kubebuilder:default=token
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="key must be a key of a Secret: use letters, digits, '-', '_' and '.', or omit it for token"
-	Key string `json:"key,omitempty"`
-}
-
-// MCPServerBridge configures the bridge, which runs a child process for each
-// session of a server with transport stdio. The limits apply to each pod.
-// +kubebuilder:validation:XValidation:rule="!has(self.firstSessionUser) || self.firstSessionUser > 65535 || self.firstSessionUser + self.maxSessions + 1 < 60000",fieldPath=".firstSessionUser",message="firstSessionUser and the maxSessions + 1 IDs after it must not be from 60000 to 65535, which the system uses: use a value such as 100000"
-type MCPServerBridge struct {
-	// maxSessions is the maximum number of sessions in a pod (1 to 10000). The
-	// bridge rejects further sessions with a request to retry later.
-	// +optional
-	// +kubebuilder:default=100
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=10000
-	MaxSessions int32 `json:"maxSessions,omitempty"`
-
-	// idleTimeout is the time without a message after which a session is closed
-	// (1s to 24h).
-	// +optional
-	// +kubebuilder:default="30m"
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="idleTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 30m"
-	IdleTimeout metav1.Duration `json:"idleTimeout,omitzero"`
-
-	// maxMessageBytes is the maximum size of a message in bytes, in both
-	// directions (1024 to 268435456).
-	// +optional
-	// +kubebuilder:default=4194304
-	// +kubebuilder:validation:Minimum=1024
-	// +kubebuilder:validation:Maximum=268435456
-	MaxMessageBytes int64 `json:"maxMessageBytes,omitempty"`
-
-	// allowedHosts are further host names under which clients reach the server,
-	// for example that of a proxy. Requests with another Host header get 403,
-	// against DNS rebinding. Always allowed are the names of the Service, the
-	// Ingress and the HTTPRoute, IP addresses and localhost. An HTTPRoute without
-	// hostnames, or the value *, allows all hosts.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.all(host, host == '*' || host.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))",message="allowedHosts must be DNS names in lower case, without scheme, port, path or wildcard: use a value such as tools.example.com, or '*' for all hosts"
-	AllowedHosts []string `json:"allowedHosts,omitempty"`
-
-	// allowedOrigins are the origins of web pages that may send requests, in
-	// the form of the Origin header. Requests from other origins get 403.
-	// Always allowed are requests without an Origin header, which do not come
-	// from web pages, and pages of an allowed host name of the server. The
-	// value * allows all origins.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MaxLength=261
-	// +kubebuilder:validation:XValidation:rule="self.all(origin, origin == '*' || origin.matches('^[a-z][-+.a-z0-9]*://([a-z0-9]([-._a-z0-9]*[a-z0-9])?|[[][0-9a-f:.]+[]])(:[0-9]{1,5})?$'))",message="allowedOrigins must be origins in lower case, without a path: use a value such as https://app.example.com, or '*' for all origins"
-	AllowedOrigins []string `json:"allowedOrigins,omitempty"`
-
-	// drainTimeout is the time that running sessions have to complete after the
-	// pod receives SIGTERM (1s to 24h). The sum of drainTimeout and
-	// drainSeconds must not exceed terminationGracePeriodSeconds. Defaults to
-	// terminationGracePeriodSeconds less drainSeconds and two seconds.
-	// +optional
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self != '' && self.matches('^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}([.][0-9]{1,9})?s)?$') && duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="drainTimeout must be a duration from 1s to 24h, in hours, minutes and seconds: use a value such as 25s"
-	DrainTimeout metav1.Duration `json:"drainTimeout,omitzero"`
-
-	// firstSessionUser makes the bridge run each session as a user and group of
-	// its own, with a private directory as HOME and TMPDIR, so that sessions
-	// cannot read the files and the environment of each other, or signal each
-	// other. It is the first ID of maxSessions + 2 that nothing else in the pod
-	// uses (10000 to 2147000000). The container then runs as root with the
-	// capabilities CHOWN, KILL, SETGID and SETUID, which is permitted only if the
-	// manager runs with --pod-overrides=all. Defaults to the user of the
-	// container for all sessions.
-	// +optional
-	// +kubebuilder:validation:Minimum=10000
-	// +kubebuilder:validation:Maximum=2147000000
-	FirstSessionUser *int64 `json:"firstSessionUser,omitempty"`
+	CredentialsSecretRef *v1beta1.MCPServerCredentialsSecretRef `json:"credentialsSecretRef,omitempty"`
 }
 
 // MCPServerStatus is the observed state of an MCPServer. The controller
@@ -1142,17 +473,17 @@ type MCPServerStatus struct {
 	// server is the information that the server returned in the last successful
 	// handshake. It is empty until then.
 	// +optional
-	Server *MCPServerInfo `json:"server,omitempty"`
+	Server *v1beta1.MCPServerInfo `json:"server,omitempty"`
 
 	// contract is what the server offers to clients. It is empty until all
 	// serving pods offer the same, and with spec.contract.policy Disabled.
 	// +optional
-	Contract *MCPServerContractStatus `json:"contract,omitempty"`
+	Contract *v1beta1.MCPServerContractStatus `json:"contract,omitempty"`
 
 	// pendingContract is a contract that pods offer and that waits for approval,
 	// with spec.contract.policy Pin. Such pods take no traffic.
 	// +optional
-	PendingContract *MCPServerPendingContract `json:"pendingContract,omitempty"`
+	PendingContract *v1beta1.MCPServerPendingContract `json:"pendingContract,omitempty"`
 
 	// askedVersions are the ReplicaSets whose pods were serving when the last
 	// handshake decided the condition ProtocolReady, sorted. Pods of other
@@ -1169,47 +500,6 @@ type MCPServerStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Drifts []AppServiceDrift `json:"drifts,omitempty"`
-}
-
-// MCPServerInfo is the information that a server returns in the handshake,
-// truncated to the limits of the schema. tools, prompts and resources have no
-// omitempty, because zero must be stored and shown.
-type MCPServerInfo struct {
-	// name is the name of the server.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	Name string `json:"name,omitempty"`
-
-	// version is the version of the server.
-	// +optional
-	// +kubebuilder:validation:MaxLength=128
-	Version string `json:"version,omitempty"`
-
-	// protocolVersion is the negotiated version of the Model Context Protocol,
-	// for example 2025-11-25.
-	// +optional
-	// +kubebuilder:validation:MaxLength=128
-	ProtocolVersion string `json:"protocolVersion,omitempty"`
-
-	// capabilities are the names of the capabilities of the server, sorted, for
-	// example tools.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:MaxLength=64
-	Capabilities []string `json:"capabilities,omitempty"`
-
-	// tools is the number of tools that the server lists.
-	// +optional
-	Tools int32 `json:"tools"`
-
-	// prompts is the number of prompts that the server lists.
-	// +optional
-	Prompts int32 `json:"prompts"`
-
-	// resources is the number of resources that the server lists.
-	// +optional
-	Resources int32 `json:"resources"`
 }
 
 // MCPServer runs a Model Context Protocol server as a Deployment and a Service,

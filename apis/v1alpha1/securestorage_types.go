@@ -2,31 +2,9 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
-
-// SecureStorageSKU is the redundancy of the data.
-// +kubebuilder:validation:Enum=Standard_LRS;Standard_ZRS;Standard_GRS;Standard_RAGRS;Standard_GZRS;Standard_RAGZRS;Premium_LRS
-type SecureStorageSKU string
-
-// SecureStorageAccessType is how the storage account is granted access to the
-// key.
-// +kubebuilder:validation:Enum=RoleAssignment;AccessPolicy
-type SecureStorageAccessType string
-
-// SecureStorageManagementPolicy is whether the controller changes the storage
-// account and the grants, or only reads them.
-// +kubebuilder:validation:Enum=Manage;Observe
-type SecureStorageManagementPolicy string
-
-// SecureStorageDeletionPolicy is what happens to the storage account when the
-// SecureStorage is deleted.
-// +kubebuilder:validation:Enum=Retain;Delete
-type SecureStorageDeletionPolicy string
-
-// SecureStorageLossPolicy is what happens when the storage account was deleted
-// outside of Fixpoint.
-// +kubebuilder:validation:Enum=Stall;Recreate
-type SecureStorageLossPolicy string
 
 // SecureStoragePhase is a one-word summary of a SecureStorage for users.
 // Programs should use the conditions.
@@ -34,7 +12,8 @@ type SecureStorageLossPolicy string
 type SecureStoragePhase string
 
 // SecureStorageEncryption is the key source of the encryption of a storage
-// account, as in the Azure API.
+// account, as in the Azure API. controller-gen does not accept the limit of a
+// field whose type is text in another package.
 type SecureStorageEncryption string
 
 // SecureStorageSpec is the desired state of a storage account with a
@@ -56,7 +35,7 @@ type SecureStorageSpec struct {
 	// reports a change that it rejects.
 	// +optional
 	// +kubebuilder:default=Standard_LRS
-	SKU SecureStorageSKU `json:"sku,omitempty"`
+	SKU v1beta1.SecureStorageSKU `json:"sku,omitempty"`
 
 	// accountName is the name of the storage account: 3 to 24 lower-case
 	// letters and digits, globally unique in Azure. If omitted, the name is
@@ -86,7 +65,7 @@ type SecureStorageSpec struct {
 	// access is how the storage account is granted access to the key.
 	// +optional
 	// +kubebuilder:default={}
-	Access SecureStorageAccess `json:"access,omitzero"`
+	Access v1beta1.SecureStorageAccess `json:"access,omitzero"`
 
 	// export publishes how to reach the storage account, in objects of the namespace
 	// that other workloads mount. They have the name of this object, are kept as
@@ -94,7 +73,7 @@ type SecureStorageSpec struct {
 	// They are created when the storage account is encrypted with the key. An
 	// existing object of the name that this object does not control is not changed.
 	// +optional
-	Export *SecureStorageExport `json:"export,omitempty"`
+	Export *v1beta1.SecureStorageExport `json:"export,omitempty"`
 
 	// managementPolicy is whether the controller changes anything in Azure: Manage
 	// creates or adopts the storage account and reverts changes; Observe writes
@@ -102,7 +81,7 @@ type SecureStorageSpec struct {
 	// status.drifts what differs from the spec.
 	// +optional
 	// +kubebuilder:default=Manage
-	ManagementPolicy SecureStorageManagementPolicy `json:"managementPolicy,omitempty"`
+	ManagementPolicy v1beta1.SecureStorageManagementPolicy `json:"managementPolicy,omitempty"`
 
 	// deletionPolicy is what happens to the storage account when this object is
 	// deleted: Retain keeps the storage account and its grant, and removes the
@@ -110,7 +89,7 @@ type SecureStorageSpec struct {
 	// managementPolicy Observe, nothing is changed.
 	// +optional
 	// +kubebuilder:default=Retain
-	DeletionPolicy SecureStorageDeletionPolicy `json:"deletionPolicy,omitempty"`
+	DeletionPolicy v1beta1.SecureStorageDeletionPolicy `json:"deletionPolicy,omitempty"`
 
 	// adoptionPolicy is what happens to an existing storage account with the
 	// name accountName in the resource group: Never does not change it and
@@ -120,7 +99,7 @@ type SecureStorageSpec struct {
 	// instead.
 	// +optional
 	// +kubebuilder:default=Never
-	AdoptionPolicy AdoptionPolicy `json:"adoptionPolicy,omitempty"`
+	AdoptionPolicy v1beta1.AdoptionPolicy `json:"adoptionPolicy,omitempty"`
 
 	// onAccountLoss is what happens when the storage account was deleted
 	// outside of Fixpoint, possibly with its data: Stall creates nothing and
@@ -128,7 +107,7 @@ type SecureStorageSpec struct {
 	// account.
 	// +optional
 	// +kubebuilder:default=Stall
-	OnAccountLoss SecureStorageLossPolicy `json:"onAccountLoss,omitempty"`
+	OnAccountLoss v1beta1.AccountLossPolicy `json:"onAccountLoss,omitempty"`
 
 	// pollInterval is the interval at which the controller compares the storage
 	// account with the spec (10s to 24h), with a small jitter, because Azure
@@ -150,19 +129,6 @@ type SecureStorageSpec struct {
 	// not call the cloud, except for deletion.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
-}
-
-// SecureStorageExport is what is published about the storage account: always a
-// ConfigMap with its name, the URLs of its services and the URI of the key in
-// use.
-type SecureStorageExport struct {
-	// accountKeys exports the access keys of the storage account into a Secret,
-	// and again after they were regenerated. Everyone who can read the Secret can
-	// read, change and delete all data of the storage account: prefer Microsoft
-	// Entra ID where the workloads support it. Not permitted with managementPolicy
-	// Observe.
-	// +optional
-	AccountKeys bool `json:"accountKeys,omitempty"`
 }
 
 // SecureStorageProvider is the location of the storage account in the cloud,
@@ -203,7 +169,7 @@ type SecureStorageProvider struct {
 	// workloadIdentity is an application with a federated credential for a
 	// ServiceAccount in the same namespace. It needs no secret.
 	// +optional
-	WorkloadIdentity *SecureStorageWorkloadIdentity `json:"workloadIdentity,omitempty"`
+	WorkloadIdentity *v1beta1.SecureStorageWorkloadIdentity `json:"workloadIdentity,omitempty"`
 }
 
 // SecureStorageCredentialsRef is a Secret in the same namespace with the keys
@@ -216,29 +182,6 @@ type SecureStorageCredentialsRef struct {
 	Name string `json:"name"`
 }
 
-// SecureStorageWorkloadIdentity is an application in Microsoft Entra ID with a
-// federated credential for a ServiceAccount in the same namespace.
-type SecureStorageWorkloadIdentity struct {
-	// clientID is the UUID of the application or the managed identity.
-	// +required
-	// +kubebuilder:validation:MaxLength=36
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$')",message="clientID must be a UUID: use the client ID of the application or the managed identity, not its name"
-	ClientID string `json:"clientID"`
-
-	// tenantID is the UUID of the tenant of the application.
-	// +required
-	// +kubebuilder:validation:MaxLength=36
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$')",message="tenantID must be a UUID: use the ID of the tenant, not its domain"
-	TenantID string `json:"tenantID"`
-
-	// serviceAccountName is the ServiceAccount of the federated credential.
-	// Defaults to the default ServiceAccount of the namespace.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="serviceAccountName must be the name of a ServiceAccount: use lower-case letters, digits, '-' and '.', starting and ending with a letter or digit, or omit it for the default ServiceAccount"
-	ServiceAccountName string `json:"serviceAccountName,omitempty"`
-}
-
 // SecureStorageKey is a key in a key vault. Exactly one of vault and vaultID is
 // set.
 //
@@ -246,7 +189,7 @@ type SecureStorageWorkloadIdentity struct {
 type SecureStorageKey struct {
 	// vault is a key vault in the subscription of the storage account.
 	// +optional
-	Vault *SecureStorageVault `json:"vault,omitempty"`
+	Vault *v1beta1.SecureStorageVault `json:"vault,omitempty"`
 
 	// vaultID is the resource ID of a key vault in any subscription of the
 	// tenant.
@@ -271,32 +214,6 @@ type SecureStorageKey struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9a-f]{32}|latest)$')",message="version must be a version of the key, of 32 digits and lower-case letters from a to f, or 'latest': copy it from the end of the URI of the key, or omit it to follow the latest version"
 	Version string `json:"version,omitempty"`
-}
-
-// SecureStorageVault is a key vault.
-type SecureStorageVault struct {
-	// name is the name of the key vault: 3 to 24 letters, digits and '-'.
-	// +required
-	// +kubebuilder:validation:MaxLength=24
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z](-?[0-9a-zA-Z]){2,}$')",message="name must consist of 3 to 24 letters, digits and single '-', starting with a letter and ending with a letter or digit: use the name of a key vault, not its URI"
-	Name string `json:"name"`
-
-	// resourceGroup is the resource group of the key vault. Defaults to the
-	// resource group of the storage account.
-	// +optional
-	// +kubebuilder:validation:MaxLength=90
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[-0-9A-Za-z_.()]*[-0-9A-Za-z_()]$')",message="resourceGroup must consist of 1 to 90 letters, digits, '-', '_', '.', '(' and ')', not ending with '.': use the name of a resource group, or omit it for the resource group of the storage account"
-	ResourceGroup string `json:"resourceGroup,omitempty"`
-}
-
-// SecureStorageAccess is how the storage account is granted access to the key.
-type SecureStorageAccess struct {
-	// type is the type of the grant: RoleAssignment assigns the role Key Vault
-	// Crypto Service Encryption User on the key vault; AccessPolicy adds an
-	// access policy, for key vaults that do not use Azure RBAC.
-	// +optional
-	// +kubebuilder:default=RoleAssignment
-	Type SecureStorageAccessType `json:"type,omitempty"`
 }
 
 // SecureStorageStatus is the observed state of a SecureStorage. The controller
@@ -364,7 +281,7 @@ type SecureStorageStatus struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
-	Grants []SecureStorageGrant `json:"grants,omitempty"`
+	Grants []v1beta1.SecureStorageGrant `json:"grants,omitempty"`
 
 	// encryption is the key source of the storage account: Microsoft.Keyvault
 	// (a customer-managed key) or Microsoft.Storage (keys that Azure manages).
@@ -388,24 +305,6 @@ type SecureStorageStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Drifts []AppServiceDrift `json:"drifts,omitempty"`
-}
-
-// SecureStorageGrant is a grant on a key vault that may exist.
-type SecureStorageGrant struct {
-	// vaultID is the resource ID of the key vault.
-	// +required
-	// +kubebuilder:validation:MaxLength=512
-	VaultID string `json:"vaultID"`
-
-	// accessType is the type of the grant.
-	// +required
-	AccessType SecureStorageAccessType `json:"accessType"`
-
-	// principalID is the UUID of the identity with the grant. It is empty while
-	// the storage account has no identity.
-	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	PrincipalID string `json:"principalID,omitempty"`
 }
 
 // SecureStorage manages an Azure storage account that is encrypted with a

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/url"
@@ -170,12 +171,7 @@ func jwksFile(issuer v1beta1.MCPServerIssuer) string {
 	return hex.EncodeToString(sum[:8]) + ".json"
 }
 
-func jwksKey(ref *v1beta1.MCPServerJWKSConfigMapRef) string {
-	if ref.Key == "" {
-		return "jwks.json"
-	}
-	return ref.Key
-}
+func jwksKey(ref *v1beta1.MCPServerJWKSConfigMapRef) string { return cmp.Or(ref.Key, "jwks.json") }
 
 // fromAuthorization are the references of spec.authorization. They do not roll the pods, which read the keys again.
 func fromAuthorization(authorization *v1beta1.MCPServerAuthorization) []references.Reference {

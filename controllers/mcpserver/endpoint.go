@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -97,10 +98,7 @@ func plannedURL(server *v1beta1.MCPServer) (of, why string) {
 }
 
 func namespaceOf(parent v1beta1.MCPServerParentRef, server *v1beta1.MCPServer) string {
-	if parent.Namespace != "" {
-		return parent.Namespace
-	}
-	return server.Namespace
+	return cmp.Or(parent.Namespace, server.Namespace)
 }
 
 // admitsRoute reports whether a listener allows routes of the namespace of the MCPServer. Only the controller of the

@@ -106,12 +106,7 @@ func sortedEnv(variables []corev1.EnvVar) []corev1.EnvVar {
 	return slices.SortedStableFunc(slices.Values(variables), func(a, b corev1.EnvVar) int { return strings.Compare(a.Name, b.Name) })
 }
 
-func drainSeconds(server *v1beta1.MCPServer) int64 {
-	if server.Spec.DrainSeconds == nil {
-		return 0
-	}
-	return *server.Spec.DrainSeconds
-}
+func drainSeconds(server *v1beta1.MCPServer) int64 { return ptr.Deref(server.Spec.DrainSeconds, 0) }
 
 // withSecurity satisfies the restricted Pod Security Standard; the spec overrides it field by field.
 // See https://kubernetes.io/docs/concepts/security/pod-security-standards/.

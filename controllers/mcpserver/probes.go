@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
@@ -90,15 +91,8 @@ func probeOf(server *v1beta1.MCPServer, given *v1beta1.MCPServerProbe, probe *co
 		return nil
 	}
 	return probe.
-		WithInitialDelaySeconds(valueOr(given.InitialDelaySeconds, 0)).
-		WithPeriodSeconds(valueOr(given.PeriodSeconds, period)).
-		WithTimeoutSeconds(valueOr(given.TimeoutSeconds, probeTimeout)).
-		WithFailureThreshold(valueOr(given.FailureThreshold, failures))
-}
-
-func valueOr(value *int32, otherwise int32) int32 {
-	if value == nil {
-		return otherwise
-	}
-	return *value
+		WithInitialDelaySeconds(ptr.Deref(given.InitialDelaySeconds, 0)).
+		WithPeriodSeconds(ptr.Deref(given.PeriodSeconds, period)).
+		WithTimeoutSeconds(ptr.Deref(given.TimeoutSeconds, probeTimeout)).
+		WithFailureThreshold(ptr.Deref(given.FailureThreshold, failures))
 }

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -241,22 +242,11 @@ func (s *scope) target(ctx context.Context, pods servingPods) (prober.Target, er
 }
 
 func caKind(ref *v1beta1.MCPServerCARef) v1beta1.MCPServerCAKind {
-	if ref.Kind == "" {
-		return v1beta1.CAKindConfigMap
-	}
-	return ref.Kind
+	return cmp.Or(ref.Kind, v1beta1.CAKindConfigMap)
 }
 
-func caKey(ref *v1beta1.MCPServerCARef) string {
-	if ref.Key == "" {
-		return "ca.crt"
-	}
-	return ref.Key
-}
+func caKey(ref *v1beta1.MCPServerCARef) string { return cmp.Or(ref.Key, "ca.crt") }
 
 func credentialsKey(ref *v1beta1.MCPServerCredentialsSecretRef) string {
-	if ref.Key == "" {
-		return "token"
-	}
-	return ref.Key
+	return cmp.Or(ref.Key, "token")
 }

@@ -102,10 +102,7 @@ func (a *cloudAccess) fromSecret(ctx context.Context, namespace, name string) (c
 const tokenAudience = "api://AzureADTokenExchange"
 
 func (a *cloudAccess) fromServiceAccount(namespace string, identity v1beta1.SecureStorageWorkloadIdentity) (cloud.Credential, error) {
-	name := identity.ServiceAccountName
-	if name == "" {
-		name = "default"
-	}
+	name := cmp.Or(identity.ServiceAccountName, "default")
 	if (types.NamespacedName{Namespace: namespace, Name: name}) == a.manager {
 		return cloud.Credential{}, &credentialError{v1beta1.ReasonCredentialsNotAllowed, fmt.Sprintf("spec.provider.workloadIdentity.serviceAccountName is %s, the ServiceAccount of the manager; set another ServiceAccount", name)}
 	}

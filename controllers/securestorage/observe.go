@@ -114,16 +114,10 @@ func (s *scope) withFields(what, condition string, drifts []ssa.Drift) string {
 func describeDrifts(drifts []ssa.Drift) string {
 	fields := make([]string, 0, len(drifts))
 	for _, drift := range drifts {
-		fields = append(fields, fmt.Sprintf("%s is %s, desired %s", drift.Path, orNone(drift.Actual), orNone(drift.Desired)))
+		actual, desired := cmp.Or(drift.Actual, "not set"), cmp.Or(drift.Desired, "not set")
+		fields = append(fields, fmt.Sprintf("%s is %s, desired %s", drift.Path, actual, desired))
 	}
 	return strings.Join(fields, "; ")
-}
-
-func orNone(value string) string {
-	if value == "" {
-		return "not set"
-	}
-	return value
 }
 
 func (s *scope) observedMessage() string {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
 
@@ -35,7 +36,7 @@ func (b *Bridge) forward(w http.ResponseWriter, r *http.Request, to netip.AddrPo
 	if r.Method == http.MethodPost {
 		var f *failure
 		in, f = b.receive(w, r, func(ctx context.Context) (func(), bool) {
-			return b.places.take(ctx, clientAddress(r))
+			return b.places.take(ctx, callrecord.ClientAddress(r))
 		})
 		if f != nil {
 			b.refuse(w, nil, f)

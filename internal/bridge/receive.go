@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -179,15 +178,6 @@ func timeFor(received int64, grace, timeout time.Duration) time.Duration {
 
 // done removes the deadline after the whole body has been read.
 func (t *timedBody) done() { _ = t.conn.SetReadDeadline(time.Time{}) }
-
-// clientAddress is the IP address of the client, or of the proxy in front of it.
-func clientAddress(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
-}
 
 // places bounds the number of large messages that are held at once, in total and per client address.
 type places struct {

@@ -65,12 +65,6 @@ func TestIDsAndTokensAreBounded(t *testing.T) {
 	}
 }
 
-func TestAddressesOfClients(t *testing.T) {
-	for remote, want := range map[string]string{"192.0.2.1:80": "192.0.2.1", "[fd00::1]:80": "fd00::1", "@": "@"} {
-		NewWithT(t).Expect(clientAddress(&http.Request{RemoteAddr: remote})).To(Equal(want))
-	}
-}
-
 // One address has half of the places, so that it cannot keep others from sending large messages.
 func TestPlacesOfLargeMessages(t *testing.T) {
 	g := NewWithT(t)

@@ -5,11 +5,13 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 )
 
 // initialize starts a session.
 func (b *Bridge) initialize(w http.ResponseWriter, r *http.Request, in *incoming) {
-	s, f := b.begin(r.Context(), clientAddress(r), b.caller(r))
+	s, f := b.begin(r.Context(), callrecord.ClientAddress(r), b.caller(r))
 	if f != nil {
 		b.refuse(w, in.ID, f)
 		return

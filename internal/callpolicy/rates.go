@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"crypto/sha256"
 	"math"
-	"net"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/toolname"
 )
 
@@ -120,10 +120,7 @@ func inSeconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds())))
 
 // clientAddress is the address of the client, or of the proxy in front of it. A client has a whole IPv6 network of 64 bits.
 func clientAddress(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
+	host := callrecord.ClientAddress(r)
 	address, err := netip.ParseAddr(host)
 	if err != nil {
 		return host

@@ -4,6 +4,7 @@ package callrecord
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"sync"
 )
@@ -118,6 +119,15 @@ func RefuseBy(w http.ResponseWriter, reason string) {
 		}
 		w = inner.Unwrap()
 	}
+}
+
+// ClientAddress is the IP address of the client of a request, or of the proxy in front of it.
+func ClientAddress(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }
 
 func of(ctx context.Context) *Record {

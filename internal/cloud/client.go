@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,18 +51,10 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.WritesPerSecond == 0 {
-		l.WritesPerSecond = writesPerSecond
-	}
-	if l.WritesBurst == 0 {
-		l.WritesBurst = writesBurst
-	}
-	if l.ReadsPerSecond == 0 {
-		l.ReadsPerSecond = readsPerSecond
-	}
-	if l.ReadsBurst == 0 {
-		l.ReadsBurst = readsBurst
-	}
+	l.WritesPerSecond = cmp.Or(l.WritesPerSecond, writesPerSecond)
+	l.WritesBurst = cmp.Or(l.WritesBurst, writesBurst)
+	l.ReadsPerSecond = cmp.Or(l.ReadsPerSecond, readsPerSecond)
+	l.ReadsBurst = cmp.Or(l.ReadsBurst, readsBurst)
 	return l
 }
 
@@ -278,9 +271,7 @@ func (c *Client) outcome(r request, err error) error {
 		c.budget.answered()
 		return err
 	}
-	if typed.RetryAfter == 0 {
-		typed.RetryAfter = time.Second
-	}
+	typed.RetryAfter = cmp.Or(typed.RetryAfter, time.Second)
 	typed.RetryAfter = c.budget.refused(typed.RetryAfter)
 	return err
 }

@@ -6,14 +6,8 @@ import (
 	"fmt"
 )
 
-// Review answers a ConversionReview of the API server. A conversion that fails is part of the response; the error
-// is that of a request that is not a ConversionReview.
-func Review(body []byte) ([]byte, error) {
-	response, _, err := answer(body)
-	return response, err
-}
-
-// answer responds to a ConversionReview, and returns its result for metrics.
+// answer responds to a ConversionReview of the API server, and returns its result for metrics. A conversion that fails is
+// part of the response; the error is that of a request that is not a ConversionReview.
 func answer(body []byte) ([]byte, string, error) {
 	r := review{in: scanner{data: body}}
 	err := r.in.object(r.member)

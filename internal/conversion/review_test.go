@@ -137,7 +137,7 @@ func BenchmarkReview(b *testing.B) {
 			var times []time.Duration
 			for b.Loop() {
 				start := time.Now()
-				if _, err := Review(body); err != nil {
+				if _, _, err := answer(body); err != nil {
 					b.Fatal(err)
 				}
 				times = append(times, time.Since(start))

@@ -2,6 +2,7 @@ package fakecloud
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -447,7 +448,7 @@ func (a *Account) clone() *Account {
 // difference describes what changed; empty if nothing did.
 func (a *Account) difference(b *Account) string {
 	var words []string
-	if !equalMaps(a.Tags, b.Tags) {
+	if !maps.Equal(a.Tags, b.Tags) {
 		words = append(words, "tags")
 	}
 	if a.SKU != b.SKU {

@@ -1,6 +1,7 @@
 package fakecloud
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"time"
@@ -40,9 +41,7 @@ func (s *Server) Inject(fault Fault) {
 }
 
 func (s *Server) arm(fault Fault) {
-	if fault.Times == 0 {
-		fault.Times = 1
-	}
+	fault.Times = cmp.Or(fault.Times, 1)
 	s.faults = append(s.faults, &armed{fault: fault})
 }
 
@@ -70,15 +69,9 @@ func (s *Server) faulted(c *call) *Error {
 
 func (f *Fault) error() *Error {
 	e := refuse(f.Status, f.Code, "%s", f.Message)
-	if e.Status == 0 {
-		e.Status = http.StatusInternalServerError
-	}
-	if e.Code == "" {
-		e.Code = "InternalServerError"
-	}
-	if e.Message == "" {
-		e.Message = "This failure was asked for."
-	}
+	e.Status = cmp.Or(e.Status, http.StatusInternalServerError)
+	e.Code = cmp.Or(e.Code, "InternalServerError")
+	e.Message = cmp.Or(e.Message, "This failure was asked for.")
 	e.RetryAfter = time.Duration(f.RetryAfter)
 	return e
 }

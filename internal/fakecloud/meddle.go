@@ -1,6 +1,7 @@
 package fakecloud
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strings"
@@ -18,12 +19,8 @@ func (s *Server) meddle(what string, change func(now time.Time) (Entry, error)) 
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	entry.Who = WhoMeddler
-	if entry.Effect == "" {
-		entry.Effect = Updated
-	}
-	if entry.Detail == "" {
-		entry.Detail = what
-	}
+	entry.Effect = cmp.Or(entry.Effect, Updated)
+	entry.Detail = cmp.Or(entry.Detail, what)
 	s.record(entry)
 	return nil
 }

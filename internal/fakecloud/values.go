@@ -22,8 +22,6 @@ func cloneMap[V any](m map[string]V) map[string]V {
 	return cloned
 }
 
-func equalMaps(a, b map[string]string) bool { return maps.Equal(a, b) }
-
 func equalSettings(a, b map[string]json.RawMessage) bool {
 	return maps.EqualFunc(a, b, func(x, y json.RawMessage) bool { return bytes.Equal(compact(x), compact(y)) })
 }

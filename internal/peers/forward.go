@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/streams"
 )
 
@@ -44,7 +45,7 @@ func endToEnd(h http.Header) http.Header {
 func (p *Peers) Request(r *http.Request, to netip.AddrPort) *http.Request {
 	header := endToEnd(r.Header)
 	header.Del("Expect") // the program reads the body
-	header.Set(HeaderClient, clientAddress(r))
+	header.Set(HeaderClient, callrecord.ClientAddress(r))
 	// The session may be among the headers that the client names in Connection.
 	header.Set(headerSession, r.Header.Get(headerSession))
 	if _, ok := header["User-Agent"]; !ok {
@@ -66,15 +67,6 @@ func preventReplay(header http.Header) {
 			header[strings.ToLower(name)] = values
 		}
 	}
-}
-
-// clientAddress is the IP address of the client, or of what is in front of it.
-func clientAddress(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
 }
 
 // RoundTrip sends a request to another replica, and returns its response.

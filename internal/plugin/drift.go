@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -91,7 +92,7 @@ func (o *options) drifts(ctx context.Context, c *clients, t target, since time.D
 func (c *clients) driftsOf(ctx context.Context, objects []object, t target) (rows []driftRow, notes []string, err error) {
 	rows = driftRows(objects)
 	if t.includesCloud() {
-		events, err := c.driftEvents(ctx, t)
+		events, err := c.events(ctx, client.InNamespace(c.namespace), t.driftEvents())
 		switch {
 		case apierrors.IsForbidden(err):
 			notes = append(notes, "drifts of SecureStorages, because you may not list Events")
@@ -114,11 +115,6 @@ func driftRows(objects []object) []driftRow {
 	return rows
 }
 
-// driftEvents lists the Events about drifts in the cloud, which no status records.
-func (c *clients) driftEvents(ctx context.Context, t target) ([]eventsv1.Event, error) {
-	return c.events(ctx, client.InNamespace(c.namespace), t.driftEvents())
-}
-
 // driftCorrected is the reason of the Events about reverted drifts.
 const driftCorrected = "DriftCorrected"
 
@@ -127,6 +123,7 @@ func (t target) includesCloud() bool {
 	return slices.ContainsFunc(t.kinds, func(k *kind) bool { return k.name == "SecureStorage" })
 }
 
+// driftEvents selects the Events about drifts in the cloud, which no status records.
 func (t target) driftEvents() client.MatchingFields {
 	fields := client.MatchingFields{"regarding.kind": "SecureStorage", "reason": driftCorrected}
 	if t.name != "" {
@@ -169,10 +166,7 @@ func driftCell(row driftRow) string {
 
 // driftSentence says who changed what, and what happened to it.
 func driftSentence(d v1beta1.Drift) string {
-	who := d.Manager
-	if who == "" {
-		who = "an unknown field manager"
-	}
+	who := cmp.Or(d.Manager, "an unknown field manager")
 	child := d.Kind + "/" + d.Name
 	var text string
 	switch {

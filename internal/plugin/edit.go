@@ -235,7 +235,7 @@ func (c *Client) Delete(ctx context.Context, resource, namespace, name string, d
 	if err != nil {
 		return nil, err
 	}
-	tree, notes, err := c.in(namespace).tree(ctx, o)
+	tree, notes, err := c.clients.in(namespace).tree(ctx, o)
 	if err != nil {
 		return nil, err
 	}

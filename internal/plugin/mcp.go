@@ -245,10 +245,7 @@ func localCredentialsNote(server *v1beta1.MCPServer) []string {
 const tokenKey = "token"
 
 func credentialsKey(ref *v1beta1.MCPServerCredentialsSecretRef) string {
-	if ref.Key == "" {
-		return tokenKey
-	}
-	return ref.Key
+	return cmp.Or(ref.Key, tokenKey)
 }
 
 // firstStateless is the first version of the specification without initialize. Versions are dates.

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -147,15 +149,15 @@ func readiness(o client.Object) (ready, note string) {
 	}
 	switch live := o.(type) {
 	case *appsv1.Deployment:
-		return fraction(live.Status.AvailableReplicas, valueOr(live.Spec.Replicas, 1)), deploymentNote(live)
+		return fraction(live.Status.AvailableReplicas, ptr.Deref(live.Spec.Replicas, 1)), deploymentNote(live)
 	case *appsv1.ReplicaSet:
-		return fraction(live.Status.AvailableReplicas, valueOr(live.Spec.Replicas, 1)), ""
+		return fraction(live.Status.AvailableReplicas, ptr.Deref(live.Spec.Replicas, 1)), ""
 	case *corev1.Pod:
 		return podReadiness(live)
 	case *batchv1.Job:
-		return fraction(live.Status.Succeeded, valueOr(live.Spec.Completions, 1)), jobNote(live)
+		return fraction(live.Status.Succeeded, ptr.Deref(live.Spec.Completions, 1)), jobNote(live)
 	case *autoscalingv2.HorizontalPodAutoscaler:
-		return fmt.Sprintf("%d of %d to %d", live.Status.CurrentReplicas, valueOr(live.Spec.MinReplicas, 1), live.Spec.MaxReplicas), ""
+		return fmt.Sprintf("%d of %d to %d", live.Status.CurrentReplicas, ptr.Deref(live.Spec.MinReplicas, 1), live.Spec.MaxReplicas), ""
 	case *policyv1.PodDisruptionBudget:
 		return fraction(live.Status.CurrentHealthy, live.Status.DesiredHealthy), fmt.Sprintf("%d disruptions allowed", live.Status.DisruptionsAllowed)
 	default:
@@ -172,7 +174,7 @@ func terminating(o client.Object) string {
 }
 
 func deploymentNote(d *appsv1.Deployment) string {
-	if updated := d.Status.UpdatedReplicas; updated < valueOr(d.Spec.Replicas, 1) {
+	if updated := d.Status.UpdatedReplicas; updated < ptr.Deref(d.Spec.Replicas, 1) {
 		return fmt.Sprintf("%d updated", updated)
 	}
 	return ""
@@ -200,13 +202,6 @@ func podReadiness(pod *corev1.Pod) (ready, note string) {
 }
 
 func fraction(is, want int32) string { return fmt.Sprintf("%d/%d", is, want) }
-
-func valueOr[T any](pointer *T, otherwise T) T {
-	if pointer == nil {
-		return otherwise
-	}
-	return *pointer
-}
 
 // statusText is what status prints for one object.
 func statusText(d details, now time.Time) string {
@@ -247,9 +242,7 @@ func headline(d details, now time.Time) string {
 		return "not reconciled yet; check that the manager runs and watches the namespace"
 	}
 	ready := map[metav1.ConditionStatus]string{metav1.ConditionTrue: "ready", metav1.ConditionFalse: "not ready"}[d.Ready.Status]
-	if ready == "" {
-		ready = "readiness unknown"
-	}
+	ready = cmp.Or(ready, "readiness unknown")
 	return fmt.Sprintf("%s, %s for %s (%s)", d.Summary, ready, ago(now, &d.Ready.LastTransitionTime), d.Ready.Reason)
 }
 

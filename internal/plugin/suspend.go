@@ -58,13 +58,13 @@ func (c *clients) apply(ctx context.Context, o object, manager string, ch change
 	if err != nil {
 		return o, fmt.Errorf("changing %s: %w", o, err)
 	}
-	return c.at(o).get(ctx, o.kind, o.GetName())
+	return c.in(o.GetNamespace()).get(ctx, o.kind, o.GetName())
 }
 
-// at is the same with the namespace of the object.
-func (c *clients) at(o object) *clients {
+// in is the same for a namespace.
+func (c *clients) in(namespace string) *clients {
 	there := *c
-	there.namespace = o.GetNamespace()
+	there.namespace = namespace
 	return &there
 }
 
@@ -213,7 +213,7 @@ func (c *clients) waitFor(ctx context.Context, o object, check func(object) bool
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	uid, last, done, gone := o.GetUID(), o, false, false
-	err := c.at(o).watch(ctx, o.kind.list(), func(event watch.EventType, live client.Object) {
+	err := c.in(o.GetNamespace()).watch(ctx, o.kind.list(), func(event watch.EventType, live client.Object) {
 		if live.GetUID() != uid || done || gone {
 			return
 		}

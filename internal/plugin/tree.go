@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -121,7 +123,7 @@ func (c *clients) addReplicaSets(ctx context.Context, n *node, d *appsv1.Deploym
 		}
 		notes = notesOf(note)
 		set, ok := live.(*appsv1.ReplicaSet)
-		if ok && len(pods) == 0 && valueOr(set.Spec.Replicas, 0) == 0 {
+		if ok && len(pods) == 0 && ptr.Deref(set.Spec.Replicas, 0) == 0 {
 			continue
 		}
 		setNode := nodeOf(live)
@@ -181,15 +183,8 @@ func holders(o client.Object) string {
 			counts[entry.Manager] += len(leavesOf(entry.FieldsV1.GetRawBytes()))
 		}
 	}
-	names := make([]string, 0, len(counts))
-	for name := range counts {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if counts[a] != counts[b] {
-			return counts[b] - counts[a]
-		}
-		return strings.Compare(a, b)
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
 	})
 	var parts []string
 	for _, name := range names[:min(len(names), maxHolders)] {

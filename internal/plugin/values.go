@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -124,13 +125,6 @@ func NewClient(config *rest.Config, cloud Cloud) (*Client, error) {
 	return &Client{api, cloud}, err
 }
 
-// in is the same for a namespace.
-func (c *Client) in(namespace string) *clients {
-	there := *c.clients
-	there.namespace = namespace
-	return &there
-}
-
 // Get reads an object, as it is and with its Go type.
 func (c *Client) get(ctx context.Context, resource, namespace, name string) (*unstructured.Unstructured, object, error) {
 	k, err := kindOf(resource)
@@ -222,7 +216,7 @@ func (c *Client) Details(ctx context.Context, resource, namespace, name string) 
 	if err != nil {
 		return Details{}, err
 	}
-	there := c.in(namespace)
+	there := c.clients.in(namespace)
 	tree, notes, err := there.tree(ctx, o)
 	if err != nil {
 		return Details{}, err
@@ -306,10 +300,10 @@ func isReadyObject(n node) metav1.ConditionStatus {
 	}
 	switch live := n.object.(type) {
 	case *appsv1.Deployment:
-		return statusIf(live.Status.ObservedGeneration >= live.Generation && live.Status.AvailableReplicas >= valueOr(live.Spec.Replicas, 1) &&
-			live.Status.UpdatedReplicas >= valueOr(live.Spec.Replicas, 1))
+		return statusIf(live.Status.ObservedGeneration >= live.Generation && live.Status.AvailableReplicas >= ptr.Deref(live.Spec.Replicas, 1) &&
+			live.Status.UpdatedReplicas >= ptr.Deref(live.Spec.Replicas, 1))
 	case *appsv1.ReplicaSet:
-		return statusIf(live.Status.AvailableReplicas >= valueOr(live.Spec.Replicas, 1))
+		return statusIf(live.Status.AvailableReplicas >= ptr.Deref(live.Spec.Replicas, 1))
 	case *batchv1.Job:
 		return statusIf(workload.JobSucceeded(live))
 	case *corev1.Pod:
@@ -353,7 +347,7 @@ func (c *Client) Drifts(ctx context.Context, resource, namespace string, since t
 		return nil, "", err
 	}
 	o := &options{now: time.Now}
-	rows, note, err := o.drifts(ctx, c.in(namespace), target{kinds: []*kind{k}}, since)
+	rows, note, err := o.drifts(ctx, c.clients.in(namespace), target{kinds: []*kind{k}}, since)
 	drifts = make([]Drift, 0, len(rows))
 	for _, row := range rows {
 		drifts = append(drifts, driftValue(row))
@@ -432,7 +426,7 @@ func (c *Client) Plan(ctx context.Context, resource, namespace, name string, doc
 			return ActionPlan{}, err
 		}
 	}
-	planner, err := c.in(namespace).newPlanner(ctx, planOptions{cloudEndpoint: c.cloud.Endpoint, cloudTokenFile: c.cloud.TokenFile})
+	planner, err := c.clients.in(namespace).newPlanner(ctx, planOptions{cloudEndpoint: c.cloud.Endpoint, cloudTokenFile: c.cloud.TokenFile})
 	if err != nil {
 		return ActionPlan{}, err
 	}
@@ -525,7 +519,7 @@ func (c *Client) Suspend(ctx context.Context, resource, namespace, name string, 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.in(namespace).resume(ctx, o, reason); err != nil {
+	if _, err := c.clients.in(namespace).resume(ctx, o, reason); err != nil {
 		return nil, err
 	}
 	return c.Get(ctx, resource, namespace, name)
@@ -545,7 +539,7 @@ func (c *Client) change(ctx context.Context, resource, namespace, name, manager 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.in(namespace).apply(ctx, o, manager, ch); err != nil {
+	if _, err := c.clients.in(namespace).apply(ctx, o, manager, ch); err != nil {
 		return nil, err
 	}
 	return c.Get(ctx, resource, namespace, name)

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -98,7 +100,7 @@ func (v *versions) read(ctx context.Context, c *clients) error {
 }
 
 func managerVersionOf(d *appsv1.Deployment) managerVersion {
-	v := managerVersion{Deployment: d.Namespace + "/" + d.Name, Available: fraction(d.Status.AvailableReplicas, valueOr(d.Spec.Replicas, 1))}
+	v := managerVersion{Deployment: d.Namespace + "/" + d.Name, Available: fraction(d.Status.AvailableReplicas, ptr.Deref(d.Spec.Replicas, 1))}
 	for _, container := range d.Spec.Template.Spec.Containers {
 		if container.Name == managerContainer {
 			v.Image = container.Image
@@ -136,9 +138,7 @@ func versionText(v versions) string {
 	}
 	for _, crd := range v.CRDs {
 		served := strings.Join(crd.Served, ", ")
-		if served == "" {
-			served = "not installed"
-		}
+		served = cmp.Or(served, "not installed")
 		fmt.Fprintf(&b, "CRD:     %s %s\n", crd.Name, served)
 	}
 	for _, note := range append(v.problems(), v.Notes...) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -400,11 +401,7 @@ func whyFleet(objects []object, namespace string) string {
 	if notReady == 0 {
 		return fmt.Sprintf("All %d objects are Ready.\n", len(objects))
 	}
-	sorted := make([]*group, 0, len(groups))
-	for _, g := range groups {
-		sorted = append(sorted, g)
-	}
-	slices.SortFunc(sorted, func(a, b *group) int { return cmp.Or(b.count-a.count, strings.Compare(a.title, b.title)) })
+	sorted := slices.SortedFunc(maps.Values(groups), func(a, b *group) int { return cmp.Or(b.count-a.count, strings.Compare(a.title, b.title)) })
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d objects are not Ready.\n", notReady, len(objects))
 	for _, g := range sorted {

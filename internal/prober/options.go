@@ -1,6 +1,7 @@
 package prober
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -118,19 +119,13 @@ func withoutCache(next mcp.MethodHandler) mcp.MethodHandler {
 }
 
 func setDefaults(options *Options) {
-	if options.Concurrency == 0 {
-		options.Concurrency = DefaultConcurrency
-	}
-	if options.ListEvery == 0 {
-		options.ListEvery = DefaultListEvery
-	}
+	options.Concurrency = cmp.Or(options.Concurrency, DefaultConcurrency)
+	options.ListEvery = cmp.Or(options.ListEvery, DefaultListEvery)
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
 	if options.Dial == nil {
 		options.Dial = (&net.Dialer{}).DialContext
 	}
-	if options.Version == "" {
-		options.Version = "unknown"
-	}
+	options.Version = cmp.Or(options.Version, "unknown")
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -216,14 +215,6 @@ func (c *call) session(interrupted bool) string {
 }
 
 // address is that of the client, or of the proxy in front of it.
-func (c *call) address() string {
-	host, _, err := net.SplitHostPort(c.request.RemoteAddr)
-	if err != nil {
-		return c.request.RemoteAddr
-	}
-	return host
-}
-
 func (c *call) version() string {
 	if header := c.request.Header.Get("Mcp-Protocol-Version"); header != "" {
 		return bounded(header)

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -80,12 +81,10 @@ func (o *Options) complete() error {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()
 	}
-	o.MaxMessageBytes = orDefault(o.MaxMessageBytes, defaultMaxMessageBytes)
-	o.maxQueued = orDefault(o.maxQueued, defaultMaxQueued)
-	o.maxWait = orDefault(o.maxWait, defaultMaxWait)
-	if o.Arguments == "" {
-		o.Arguments = Digest
-	}
+	o.MaxMessageBytes = cmp.Or(o.MaxMessageBytes, defaultMaxMessageBytes)
+	o.maxQueued = cmp.Or(o.maxQueued, defaultMaxQueued)
+	o.maxWait = cmp.Or(o.maxWait, defaultMaxWait)
+	o.Arguments = cmp.Or(o.Arguments, Digest)
 	if o.Arguments != Digest && o.Arguments != Full && o.Arguments != None {
 		return fmt.Errorf("arguments are %q: use Digest, Full or None", o.Arguments)
 	}
@@ -106,8 +105,8 @@ func (o *Options) complete() error {
 }
 
 func (o *OTLP) complete() error {
-	o.MetricsInterval = orDefault(o.MetricsInterval, defaultMetricsInterval)
-	o.spanDelay = orDefault(o.spanDelay, defaultSpanDelay)
+	o.MetricsInterval = cmp.Or(o.MetricsInterval, defaultMetricsInterval)
+	o.spanDelay = cmp.Or(o.spanDelay, defaultSpanDelay)
 	if o.SamplePercent < 0 || o.SamplePercent > 100 {
 		return fmt.Errorf("the share of traces is %d percent: use 0 to 100", o.SamplePercent)
 	}
@@ -116,11 +115,4 @@ func (o *OTLP) complete() error {
 		return fmt.Errorf("the collector %q is not an http or https URL without user and query: use a value such as http://collector:4318", o.Endpoint)
 	}
 	return nil
-}
-
-func orDefault[T int | time.Duration](value, def T) T {
-	if value == 0 {
-		return def
-	}
-	return value
 }

@@ -27,6 +27,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 )
 
 const (
@@ -153,7 +155,7 @@ func (o *otlp) end(c *call, span trace.Span, r result, end time.Time) {
 func (o *otlp) spanAttributes(c *call, m *message, r result, errorType string) []attribute.KeyValue {
 	attributes := []attribute.KeyValue{
 		attribute.String("network.transport", "tcp"), attribute.String("network.protocol.name", "http"),
-		attribute.String("client.address", c.address()), attribute.String("fixpoint.outcome", r.outcome),
+		attribute.String("client.address", callrecord.ClientAddress(c.request)), attribute.String("fixpoint.outcome", r.outcome),
 	}
 	set := func(name, value string) {
 		if value != "" {

@@ -212,7 +212,7 @@ func (t *Recorder) line(c *call, r result, end time.Time, traceID string) []byte
 	facts := c.record.Facts()
 	l := line{
 		Kind: lineRequest, Time: c.begun.UTC(), Sequence: c.sequence, origin: t.lines.origin,
-		Address: c.address(), Issuer: bounded(facts.Issuer), Subject: bounded(facts.Subject),
+		Address: callrecord.ClientAddress(c.request), Issuer: bounded(facts.Issuer), Subject: bounded(facts.Subject),
 		HTTPMethod: bounded(c.request.Method), Path: bounded(c.request.URL.Path), ProtocolVersion: c.version(),
 		Session: c.session(r.outcome == outcomeInterrupted), Status: r.status, Outcome: r.outcome, Reason: r.reason, Code: r.code,
 		DurationMs: float64(end.Sub(c.begun).Microseconds()) / 1000, BytesOut: c.response.bytes.Load(), TraceID: traceID, message: c.main(),

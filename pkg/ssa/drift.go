@@ -27,10 +27,7 @@ type Drift struct {
 
 // String reads like "kubectl-edit changed .spec.replicas from 3 to 5".
 func (d Drift) String() string {
-	who := d.Manager
-	if who == "" {
-		who = "an unknown field manager"
-	}
+	who := cmp.Or(d.Manager, "an unknown field manager")
 	switch {
 	case d.Actual != "":
 		return fmt.Sprintf("%s changed %s from %s to %s", who, d.Path, d.Desired, d.Actual)

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -145,10 +146,7 @@ func (f Fault) answer(call Call, request *http.Request) (*http.Response, error) 
 	if reason == "" {
 		reason = reasons[f.Status]
 	}
-	message := f.Message
-	if message == "" {
-		message = "injected failure"
-	}
+	message := cmp.Or(f.Message, "injected failure")
 	header := http.Header{"Content-Type": {"application/json"}}
 	if f.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())))

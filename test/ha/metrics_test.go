@@ -27,6 +27,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/internal/fakecloud"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // scraped is a pair of replicas whose metrics are served, and who may read them.
@@ -48,7 +49,7 @@ func newScraped(t *testing.T, args ...string) *scraped {
 	endpoint := fakecloud.New(fakecloud.Options{}).StartHTTP()
 	t.Cleanup(endpoint.Close)
 	for i, address := range []*string{&s.leader, &s.standby} {
-		*address = freeAddress(t)
+		*address = harness.FreeAddress(t)
 		r := startReplica(t, fmt.Sprintf("%s-%d", namespace.Name, i+1), managerProgram, nil, append(args,
 			// The leader stays the leader, also on a busy machine: nobody starts it again.
 			"--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=110s",

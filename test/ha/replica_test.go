@@ -40,7 +40,7 @@ func startReplica(t *testing.T, name, program string, env []string, args ...stri
 	}
 	t.Cleanup(way.close)
 	folder := t.TempDir()
-	r := &replica{name: name, link: way, log: filepath.Join(folder, name+".log"), health: freeAddress(t)}
+	r := &replica{name: name, link: way, log: filepath.Join(folder, name+".log"), health: harness.FreeAddress(t)}
 	token, err := fakecloud.WriteToken(folder, name)
 	if err != nil {
 		t.Fatal(err)
@@ -77,16 +77,6 @@ func kubeconfigBy(t *testing.T, user, address string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, release, err := cluster.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(release)
-	return address
 }
 
 // isReady asks as a kubelet does.

@@ -133,3 +133,12 @@ func (e *Env) Events(kind, name string) []string {
 	}
 	return notes
 }
+
+// FreeAddress is a loopback address that is reserved until the test ends.
+func FreeAddress(t *testing.T) string {
+	t.Helper()
+	address, release, err := cluster.FreeAddress()
+	gomega.NewWithT(t).Expect(err).NotTo(gomega.HaveOccurred())
+	t.Cleanup(release)
+	return address
+}

@@ -90,10 +90,7 @@ func Run(tests interface{ Run() int }, o Options, use func(*Suite) error) {
 func Prepare(o Options) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard()) // client-go logs every watch that ends with a stopped manager
-	timeout := o.Timeout
-	if timeout == 0 {
-		timeout = Timeout
-	}
+	timeout := cmp.Or(o.Timeout, Timeout)
 	gomega.SetDefaultEventuallyTimeout(timeout)
 	gomega.SetDefaultEventuallyPollingInterval(Interval)
 	gomega.SetDefaultConsistentlyPollingInterval(Interval)

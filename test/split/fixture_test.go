@@ -102,7 +102,7 @@ func (r *release) add() {
 	f := r.fixture
 	f.t.Helper()
 	r.started++
-	each := &replica{user: fmt.Sprintf("%s-%d", r.name, r.started), health: freeAddress(f.t), metrics: freeAddress(f.t)}
+	each := &replica{user: fmt.Sprintf("%s-%d", r.name, r.started), health: harness.FreeAddress(f.t), metrics: harness.FreeAddress(f.t)}
 	folder := f.t.TempDir()
 	each.log = filepath.Join(folder, "log")
 	kubeconfig, err := suite.Cluster.Kubeconfig(each.user, harness.ManagerGroup)
@@ -332,16 +332,6 @@ func (f *fixture) writtenBy(namespace string) []string {
 		names = append(names, each.release.name)
 	}
 	return names
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, release, err := cluster.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(release)
-	return address
 }
 
 // report is the ends of the logs, and the claims.

@@ -19,7 +19,6 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 
-	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
@@ -161,8 +160,8 @@ func (a *trial) startBridge() *bridge {
 	deployment := &appsv1.Deployment{}
 	a.Eventually(func() error { return a.read(deployment, victim, "bridged") }).Should(Succeed())
 	args := slices.Clone(deployment.Spec.Template.Spec.Containers[0].Command[1:])
-	b := &bridge{address: a.freeAddress()}
-	admin := a.freeAddress()
+	b := &bridge{address: harness.FreeAddress(a.t)}
+	admin := harness.FreeAddress(a.t)
 	for flag, address := range map[string]string{"--listen": b.address, "--admin-listen": admin} {
 		at := slices.Index(args, flag)
 		a.Expect(at).To(BeNumerically(">=", 0), "%v", args)
@@ -188,14 +187,6 @@ func (a *trial) startBridge() *bridge {
 		g.Expect(response.StatusCode).To(Equal(http.StatusOK))
 	}).Should(Succeed())
 	return b
-}
-
-func (a *trial) freeAddress() string {
-	a.t.Helper()
-	address, release, err := cluster.FreeAddress()
-	a.Expect(err).NotTo(HaveOccurred())
-	a.t.Cleanup(release)
-	return address
 }
 
 // from is the bridge for a client at another address.
