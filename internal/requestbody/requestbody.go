@@ -65,6 +65,30 @@ func EndAtLength(r *http.Request) {
 		r.Body = &rejoined{Reader: io.LimitReader(r.Body, r.ContentLength), Closer: r.Body}
 	}
 }
+// ReadError is the error of reading the body of a request: that of its client, and not of whom the body is sent to.
+type ReadError struct{ error }
+
+// Unwrap returns the cause.
+func (e *ReadError) Unwrap() error { return e.error }
+
+// MarkErrors makes the errors of the body of a request that is forwarded [ReadError]s.
+func MarkErrors(r *http.Request) {
+	if _, ok := r.Body.(*held); !ok && Has(r) {
+		r.Body = marked{r.Body}
+	}
+}
+
+type marked struct{ io.ReadCloser }
+
+// Read implements [io.Reader].
+func (m marked) Read(p []byte) (int, error) {
+	n, err := m.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = &ReadError{err}
+	}
+	return n, err
+}
+
 
 // Read reads the message of a request, and replaces the body of the request by it. The returned function releases what
 // the message holds, and may be called again; so does the end of that body, when the message has been sent. A caller that

@@ -76,6 +76,25 @@ func TestBodyEndsAtItsLength(t *testing.T) {
 	}
 }
 
+// Who forwards a message must not take the fault of its client for that of the server.
+func TestErrorsOfBodiesAreMarked(t *testing.T) {
+	for name, c := range map[string]struct {
+		body   io.Reader
+		marked bool
+	}{
+		"whole":      {strings.NewReader("{}"), false},
+		"breaks off": {io.MultiReader(strings.NewReader("{"), iotest.ErrReader(io.ErrUnexpectedEOF)), true},
+		"malformed":  {iotest.ErrReader(errors.New("malformed chunked encoding")), true},
+	} {
+		g, r := NewWithT(t), newRequest(c.body)
+		r.ContentLength = -1
+		MarkErrors(r)
+		_, err := io.ReadAll(r.Body)
+		var marked *ReadError
+		g.Expect(errors.As(err, &marked)).To(Equal(c.marked), "%s: %v", name, err)
+	}
+}
+
 func TestNoBodyIsKept(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/mcp", http.NoBody)
 	EndAtLength(r)
