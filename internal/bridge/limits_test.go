@@ -67,7 +67,7 @@ func TestSessionsThatStartAreNotIdle(t *testing.T) {
 	w := newTestBridge(t, tinyServer())
 	s, f := w.bridge.begin(t.Context(), honestAddress, "")
 	w.Expect(f).To(BeNil())
-	s.lastUse.Store(time.Now().Add(-time.Hour).UnixNano())
+	s.setUnused(time.Hour)
 	s.checkIdle()
 	w.Expect(s.ended()).To(BeNil())
 }
@@ -148,7 +148,7 @@ func TestRequestsOfClientsThatLeftDoNotKeepASession(t *testing.T) {
 
 	w.Eventually(left).Should(BeClosed())
 	w.Eventually(func() bool { return s.resident().pending }).Should(BeFalse())
-	s.lastUse.Store(time.Now().Add(-time.Hour).UnixNano())
+	s.setUnused(time.Hour)
 	s.checkIdle()
 	w.Expect(s.ended()).To(HaveField("Reason", reasonIdle))
 	w.Eventually(func() int { return len(w.bridge.places.all) }).Should(BeZero())

@@ -212,7 +212,7 @@ func TestEvictedSessionsAreReplacedOnce(t *testing.T) {
 	w.Expect(w.post(ping, headerSession, second).Status).To(Equal(http.StatusOK))
 	w.Expect(w.metric("sessions_ended_total", reasonEvicted)).To(Equal(1.0))
 	w.Expect(w.metric("sessions")).To(Equal(1.0))
-	w.bridge.lookup(second).lastUse.Store(time.Now().UnixNano())
+	w.bridge.lookup(second).touch()
 	reply := w.post(initMessage)
 	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable), "a session in use is not evicted")
 	w.Expect(reply.Header.Get("Retry-After")).To(Equal("5"))
@@ -293,7 +293,7 @@ func TestPlaceOfASessionIsGivenBackWithoutAPlaceOfAll(t *testing.T) {
 // They have no response that would count as use.
 func TestNotificationsAreUseOfASession(t *testing.T) {
 	q := newQuiet(t, func(o *Options) { o.MaxRequests = 1 })
-	q.session.lastUse.Store(time.Now().Add(-time.Hour).UnixNano())
+	q.session.setUnused(time.Hour)
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/mcp", strings.NewReader(`{"jsonrpc":"2.0","method":"notifications/x"}`))
 	response := httptest.NewRecorder()
 	q.session.post(response, request)
