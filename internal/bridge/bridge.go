@@ -94,7 +94,7 @@ func New(opts Options) (*Bridge, error) {
 		command: opts.Command, maxBytes: opts.MaxMessageBytes, stderrLines: opts.StderrLinesPerSecond,
 		grace: opts.StopGrace, reaper: b.reaper, metrics: b.metrics,
 	}
-	b.shared = &shared{bridge: b}
+	b.shared = &shared{bridge: b, perAddress: map[string]int{}}
 	if b.peers, err = newPeers(b, opts.Peers); err != nil {
 		return nil, fmt.Errorf("configuring the bridge: %w", err)
 	}

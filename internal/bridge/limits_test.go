@@ -99,14 +99,14 @@ func TestIdleSharedServerEnds(t *testing.T) {
 // A request has the shared child before it is one of its calls.
 func TestRequestsInFlightKeepTheSharedServer(t *testing.T) {
 	w := newTestBridge(t, tinyServer())
-	w.Expect(w.bridge.shared.enter()).To(BeNil())
+	w.Expect(w.bridge.shared.enter(honestAddress)).To(BeNil())
 	child, f := w.bridge.shared.get(t.Context())
 	w.Expect(f).To(BeNil())
 	child.becomeIdle()
 	number, f := child.add(newSharedCall(&envelope{}))
 	w.Expect(f).To(BeNil())
 	child.take(number)
-	w.bridge.shared.leave()
+	w.bridge.shared.leave(honestAddress)
 	child.becomeIdle()
 	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
 }

@@ -195,11 +195,11 @@ func TestRefusalsOfRequestsThatAreNotInASession(t *testing.T) {
 	resp.Body.Close()
 	w.Expect(resp.StatusCode).To(Equal(http.StatusNotAcceptable))
 
-	w.Expect(w.bridge.shared.enter()).To(BeNil())
+	w.Expect(w.bridge.shared.enter(honestAddress)).To(BeNil())
 	reply = w.post(statelessCall, statelessHeaders...)
 	w.Expect(reply.Status).To(Equal(http.StatusTooManyRequests))
 	w.Expect(reply.Body).To(ContainSubstring(`"id":"x",`))
-	w.bridge.shared.leave()
+	w.bridge.shared.leave(honestAddress)
 }
 
 // The place of a session that is evicted is that of the next one, also while its process exits.
