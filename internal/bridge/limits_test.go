@@ -151,7 +151,7 @@ func TestRequestsOfClientsThatLeftDoNotKeepASession(t *testing.T) {
 	s.setUnused(time.Hour)
 	s.checkIdle()
 	w.Expect(s.ended()).To(HaveField("Reason", reasonIdle))
-	w.Eventually(func() int { return len(w.bridge.places.all) }).Should(BeZero())
+	w.Eventually(w.bridge.places.Held).Should(BeZero())
 }
 
 func TestSessionThatWaitsForAPlaceWhileADrainBeginsIsEnded(t *testing.T) {

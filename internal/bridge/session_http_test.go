@@ -12,6 +12,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
 func TestStreamOfASessionThatHasEnded(t *testing.T) {
@@ -270,10 +272,10 @@ func TestPlaceThatAClientLeavesIsFreeAfterTheProcessHasExited(t *testing.T) {
 // A session has one place for large messages, which must not be lost when the bridge has none.
 func TestPlaceOfASessionIsGivenBackWithoutAPlaceOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, all := NewWithT(t), newPlaces(2)
+		g, all := NewWithT(t), requestbody.NewPlaces(2)
 		s := &session{bridge: &Bridge{places: all}, address: "a", large: make(chan struct{}, 1)}
-		releaseOther, _ := all.take(t.Context(), "b")
-		_, _ = all.take(t.Context(), "c")
+		releaseOther, _ := all.Take(t.Context(), "b")
+		_, _ = all.Take(t.Context(), "c")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, ok := s.takePlace(ctx)
@@ -286,7 +288,7 @@ func TestPlaceOfASessionIsGivenBackWithoutAPlaceOfAll(t *testing.T) {
 		g.Expect(s.large).To(HaveLen(1))
 		release()
 		g.Expect(s.large).To(BeEmpty())
-		g.Expect(all.all).To(HaveLen(1), "that of the third address")
+		g.Expect(all.Held()).To(Equal(1), "that of the third address")
 	})
 }
 
@@ -307,7 +309,7 @@ func TestNotificationsAreUseOfASession(t *testing.T) {
 // Otherwise the sessions of one client could take the places of all others.
 func TestSessionsHaveThePlacesOfTheirAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, b := NewWithT(t), &Bridge{places: newPlaces(4)}
+		g, b := NewWithT(t), &Bridge{places: requestbody.NewPlaces(4)}
 		takes := func(address string) bool {
 			s := &session{bridge: b, address: address, large: make(chan struct{}, 1)}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -4,9 +4,6 @@ import (
 	"container/list"
 	"crypto/sha256"
 	"math"
-	"net"
-	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -117,21 +114,3 @@ func (b *buckets) take(now time.Time, limiters ...*rate.Limiter) time.Duration {
 
 // inSeconds rounds up to whole seconds, at least one, as in Retry-After.
 func inSeconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
-
-// clientAddress is the address of the client, or of the proxy in front of it. A client has a whole IPv6 network of 64 bits.
-func clientAddress(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	address, err := netip.ParseAddr(host)
-	if err != nil {
-		return host
-	}
-	if address = address.Unmap().WithZone(""); address.Is6() {
-		if network, err := address.Prefix(64); err == nil {
-			return network.String()
-		}
-	}
-	return address.String()
-}
