@@ -109,8 +109,11 @@ func (g *gatewayAPI) route(namespace, name string) *gatewayv1.HTTPRoute {
 	if !g.isServed() {
 		return nil
 	}
+	// If the API is removed meanwhile, the cache waits for an informer that does not sync.
+	ctx, cancel := context.WithTimeout(context.Background(), routeSyncTimeout)
+	defer cancel()
 	var route gatewayv1.HTTPRoute
-	if err := g.mgr.GetCache().Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, &route); err != nil {
+	if err := g.mgr.GetCache().Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &route); err != nil {
 		return nil
 	}
 	return &route

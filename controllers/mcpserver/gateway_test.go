@@ -258,6 +258,10 @@ func (f *followedCache) IndexField(context.Context, client.Object, string, clien
 }
 
 func (f *followedCache) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if _, isRoute := into.(*gatewayv1.HTTPRoute); isRoute && f.cluster.hanging {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if kindIn(into) != "apiextensions.k8s.io/v1, Kind=CustomResourceDefinition" {
 		return f.cluster.objects.Get(ctx, key, into, options...)
 	}
@@ -399,6 +403,15 @@ func TestGatewayAPIThatIsRemovedWhileTheManagerStarts(t *testing.T) {
 		c.expectServed(g, true)
 		stop()
 		synctest.Wait()
+	})
+}
+
+// A reconcile that reads a route at this moment must not hold its worker until the API is installed again.
+func TestGatewayAPIThatIsRemovedWhileARouteIsRead(t *testing.T) {
+	follow(t, true, func(c *gatewayCluster, g *gatewayAPI) {
+		c.hanging = true
+		c.Expect(g.route("acme", "tools")).To(BeNil())
+		c.hanging = false
 	})
 }
 

@@ -177,6 +177,7 @@ func (p *Proxy) located(next http.Handler) http.Handler {
 		}
 		r = r.WithContext(context.WithValue(r.Context(), addressKey{}, at))
 		requestbody.EndAtLength(r)
+		requestbody.MarkErrors(r)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -214,6 +215,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 // failed responds to a request that the server has not responded to.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var large *http.MaxBytesError
+	var unread *requestbody.ReadError
 	var invalid *invalidServerID
 	switch {
 	case errors.As(err, &invalid):
@@ -229,6 +231,9 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	case r.Context().Err() != nil:
 		w.WriteHeader(http.StatusBadGateway) // the client has left
+		return
+	case errors.As(err, &unread):
+		respond(w, http.StatusBadRequest, "invalid_request", "the message could not be read: send it again")
 		return
 	}
 	p.upstream.forget()

@@ -263,3 +263,30 @@ func TestInvalidPort(t *testing.T) {
 		NewWithT(t).Expect(err).To(HaveOccurred())
 	}
 }
+
+// sendRaw sends bytes, and returns the response.
+func sendRaw(t *testing.T, to, text string) reply {
+	t.Helper()
+	g := NewWithT(t)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(to, "http://"))
+	g.Expect(err).NotTo(HaveOccurred())
+	defer conn.Close()
+	_, err = io.WriteString(conn, text)
+	g.Expect(err).NotTo(HaveOccurred())
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	g.Expect(err).NotTo(HaveOccurred())
+	return reply{response.StatusCode, response.Header, string(body)}
+}
+
+// What a client does wrong says nothing about the server.
+func TestMessageThatIsMalformedIsNoFailureOfTheServer(t *testing.T) {
+	g := NewWithT(t)
+	p, front, _ := newProxy(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }), open)
+	got := sendRaw(t, front, "POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\nno length\r\n")
+	g.Expect(got.Status).To(Equal(http.StatusBadRequest), got.Body)
+	g.Expect(got.Body).To(ContainSubstring("the message could not be read: send it again"))
+	g.Expect(p.upstream.last.Load()).NotTo(BeNil(), "the address of the server is still known")
+}

@@ -115,9 +115,10 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, to netip.AddrPor
 	out.Host = r.Host // the server there gets it
 	var message []byte
 	if requestbody.Has(r) {
+		requestbody.MarkErrors(r)
 		var err error
 		if message, err = withBody(out, r); err != nil {
-			p.unreadable(w, r, err)
+			p.failed(w, r, err)
 			return
 		}
 	}
@@ -150,16 +151,6 @@ func withBody(out, r *http.Request) (message []byte, err error) {
 type readCloser struct {
 	io.Reader
 	io.Closer
-}
-
-// unreadable responds to a request whose body could not be read.
-func (p *Proxy) unreadable(w http.ResponseWriter, r *http.Request, err error) {
-	var large *http.MaxBytesError
-	if errors.As(err, &large) || r.Context().Err() != nil {
-		p.failed(w, r, err)
-		return
-	}
-	respond(w, http.StatusBadRequest, "invalid_request", "the message could not be read: send it again")
 }
 
 // setSession gives the server its own id of the session. What no replica has sealed does not reach it.

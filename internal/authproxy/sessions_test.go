@@ -359,6 +359,17 @@ func TestReplicaFailsAfterTheRequestWasSent(t *testing.T) {
 	owner.Expect(served.Load()).To(BeEquivalentTo(2))
 }
 
+// A large message passes through, so that its error is found while another replica reads it.
+func TestMessageThatIsMalformedIsNoFailureOfTheReplica(t *testing.T) {
+	keys := keysOf(t)
+	owner, other := newReplica(t, keys, echo("own")), newReplica(t, keys, echo("other"))
+	id := owner.post().session()
+	got := sendRaw(t, other.url, fmt.Sprintf("POST /mcp HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\nx\r\n",
+		headerSession, id, 2*maxSmallBody, strings.Repeat("x", 2*maxSmallBody)))
+	owner.Expect(got.Status).To(Equal(http.StatusBadRequest), got.Body)
+	owner.Expect(got.Body).To(ContainSubstring("the message could not be read: send it again"))
+}
+
 // A replica that drains serves its sessions for other replicas as long as its server lives, and then the session has ended.
 func TestReplicaThatDrainsServesItsSessions(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
 // Paths of the administrative endpoints.
@@ -32,7 +33,7 @@ type Bridge struct {
 	sessionUsers, sharedUser *users
 
 	// places are those of large messages of clients.
-	places  *places
+	places  *requestbody.Places
 	allowed allowList
 	// probing is a mutex for finding out what the server speaks; speaks is the result.
 	probing chan struct{}
@@ -80,7 +81,7 @@ func New(opts Options) (*Bridge, error) {
 		times:    times{bodyGrace, discoverTimeout, lastRequestTime, shutdownGrace, opts.IOTimeout},
 		metrics:  newMetrics(opts.Collectors...),
 		reaper:   newReaper(opts.ReapAll),
-		places:   newPlaces(opts.largeMessages()),
+		places:   requestbody.NewPlaces(opts.largeMessages()),
 		probing:  make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
 		sessions: map[string]*session{},
@@ -94,7 +95,7 @@ func New(opts Options) (*Bridge, error) {
 		command: opts.Command, maxBytes: opts.MaxMessageBytes, stderrLines: opts.StderrLinesPerSecond,
 		grace: opts.StopGrace, reaper: b.reaper, metrics: b.metrics,
 	}
-	b.shared = &shared{bridge: b}
+	b.shared = &shared{bridge: b, perAddress: map[string]int{}}
 	if b.peers, err = newPeers(b, opts.Peers); err != nil {
 		return nil, fmt.Errorf("configuring the bridge: %w", err)
 	}

@@ -379,12 +379,24 @@ func TestCheckDetectsTheSpecVersions(t *testing.T) {
 	}
 }
 
-// A process that cannot be asked for initialize may have sessions.
+// A process that cannot be asked for initialize, or fails at it, may have sessions.
 func TestSessionsAreRefusedOnlyIfInitializeIsRejected(t *testing.T) {
 	discover := `{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"]}}`
-	w := newTestBridge(t, []string{"sh", "-c", `read first; case "$first" in *discover*) echo '` + discover + `';; *) exit 1;; esac`})
-	w.Expect(w.bridge.Check(t.Context())).To(Succeed())
-	w.Expect(w.bridge.hasNoSessions()).To(BeFalse())
+	for name, c := range map[string]struct {
+		initialize string
+		rejected   bool
+	}{
+		"it exits":                 {`exit 1`, false},
+		"an internal error":        {`echo '{"jsonrpc":"2.0","id":2,"error":{"code":-32603,"message":"no connection to the database"}}'`, false},
+		"it does not know it":      {`echo '{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"Method not found"}}'`, true},
+		"not an error of JSON-RPC": {`echo '{"jsonrpc":"2.0","id":2,"error":"no"}'`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestBridge(t, []string{"sh", "-c", `read first; case "$first" in *discover*) echo '` + discover + `';; *) ` + c.initialize + `;; esac`})
+			w.Expect(w.bridge.Check(t.Context())).To(Succeed())
+			w.Expect(w.bridge.hasNoSessions()).To(Equal(c.rejected))
+		})
+	}
 }
 
 func TestStderrIsLoggedWithinBounds(t *testing.T) {

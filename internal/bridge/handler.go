@@ -115,7 +115,7 @@ func (b *Bridge) caller(r *http.Request) string {
 // postSessionless handles a message without a session ID: initialize, or a
 // message of the stateless spec version.
 func (b *Bridge) postSessionless(w http.ResponseWriter, r *http.Request) {
-	in, f := b.receive(w, r, func(ctx context.Context) (func(), bool) { return b.places.take(ctx, callrecord.ClientAddress(r)) })
+	in, f := b.receive(w, r, func(ctx context.Context) (func(), bool) { return b.places.Take(ctx, callrecord.ClientAddress(r)) })
 	if f != nil {
 		b.refuse(w, nil, f)
 		return

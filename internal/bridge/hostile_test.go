@@ -122,7 +122,7 @@ func TestServesNewClientsDuringSlowBodiesAndIdleSessions(t *testing.T) {
 		}
 	}
 	places := w.bridge.places
-	w.Eventually(func() int { return len(places.all) }).Should(Equal(places.perAddress), "large bodies hold all places of their address")
+	w.Eventually(places.Held).Should(Equal(w.bridge.opts.largeMessages()/2), "large bodies hold all places of their address")
 
 	w.isServed(honestAddress, 10, 100<<10)
 

@@ -67,7 +67,7 @@ func TestSessionsThatStartAreNotIdle(t *testing.T) {
 	w := newTestBridge(t, tinyServer())
 	s, f := w.bridge.begin(t.Context(), honestAddress, "")
 	w.Expect(f).To(BeNil())
-	s.lastUse.Store(time.Now().Add(-time.Hour).UnixNano())
+	s.setUnused(time.Hour)
 	s.checkIdle()
 	w.Expect(s.ended()).To(BeNil())
 }
@@ -99,14 +99,14 @@ func TestIdleSharedServerEnds(t *testing.T) {
 // A request has the shared child before it is one of its calls.
 func TestRequestsInFlightKeepTheSharedServer(t *testing.T) {
 	w := newTestBridge(t, tinyServer())
-	w.Expect(w.bridge.shared.enter()).To(BeNil())
+	w.Expect(w.bridge.shared.enter(honestAddress)).To(BeNil())
 	child, f := w.bridge.shared.get(t.Context())
 	w.Expect(f).To(BeNil())
 	child.becomeIdle()
 	number, f := child.add(newSharedCall(&envelope{}))
 	w.Expect(f).To(BeNil())
 	child.take(number)
-	w.bridge.shared.leave()
+	w.bridge.shared.leave(honestAddress)
 	child.becomeIdle()
 	w.Eventually(func() float64 { return w.metric("children") }).Should(BeZero())
 }
@@ -148,10 +148,10 @@ func TestRequestsOfClientsThatLeftDoNotKeepASession(t *testing.T) {
 
 	w.Eventually(left).Should(BeClosed())
 	w.Eventually(func() bool { return s.resident().pending }).Should(BeFalse())
-	s.lastUse.Store(time.Now().Add(-time.Hour).UnixNano())
+	s.setUnused(time.Hour)
 	s.checkIdle()
 	w.Expect(s.ended()).To(HaveField("Reason", reasonIdle))
-	w.Eventually(func() int { return len(w.bridge.places.all) }).Should(BeZero())
+	w.Eventually(w.bridge.places.Held).Should(BeZero())
 }
 
 func TestSessionThatWaitsForAPlaceWhileADrainBeginsIsEnded(t *testing.T) {

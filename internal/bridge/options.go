@@ -34,7 +34,8 @@ type Options struct {
 	// address of the proxy.
 	MaxSessionsPerAddress int
 	// MaxRequests is the maximum number of requests in flight per session, and
-	// of all requests in flight without a session.
+	// of all requests in flight without a session, of which one client address
+	// gets nine tenths.
 	MaxRequests int
 	// MaxMessageBytes is the maximum size of a message, in either direction.
 	MaxMessageBytes int

@@ -36,7 +36,7 @@ func (b *Bridge) forward(w http.ResponseWriter, r *http.Request, to netip.AddrPo
 	if r.Method == http.MethodPost {
 		var f *failure
 		in, f = b.receive(w, r, func(ctx context.Context) (func(), bool) {
-			return b.places.take(ctx, callrecord.ClientAddress(r))
+			return b.places.Take(ctx, callrecord.ClientAddress(r))
 		})
 		if f != nil {
 			b.refuse(w, nil, f)

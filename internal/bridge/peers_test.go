@@ -251,7 +251,7 @@ func TestForwardedMessagesAreDroppedAfterTheyWereSent(t *testing.T) {
 	dropped := func() bool { runtime.GC(); return kept.Load().Value() == nil }
 
 	owner.Eventually(dropped).Should(BeTrue())
-	owner.Eventually(func() int { return len(other.bridge.places.all) }, "20s").Should(BeZero(), "nor the place of the message")
+	owner.Eventually(other.bridge.places.Held, "20s").Should(BeZero(), "nor the place of the message")
 
 	owner.Expect(left).NotTo(BeClosed())
 	leave()

@@ -38,7 +38,7 @@ type HandshakeError struct {
 	Problem string
 	// Stderr is the end of the standard error of the command.
 	Stderr string
-	// rejected is true if the command responded to initialize with an error.
+	// rejected is true if the command responded to initialize with an error, other than that it failed.
 	rejected bool
 }
 
@@ -327,7 +327,9 @@ func (h *handshake) end() string {
 
 func initialized(e envelope) (*generations, *HandshakeError) {
 	if present(e.Error) {
-		return nil, &HandshakeError{Problem: "it rejected initialize: " + string(e.Error), rejected: true}
+		var failed struct{ Code int }
+		_ = json.Unmarshal(e.Error, &failed) // What is no error of JSON-RPC has no code.
+		return nil, &HandshakeError{Problem: "it rejected initialize: " + string(e.Error), rejected: failed.Code != codeInternal}
 	}
 	return &generations{sessions: true}, nil
 }

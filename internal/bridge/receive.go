@@ -179,65 +179,6 @@ func timeFor(received int64, grace, timeout time.Duration) time.Duration {
 // done removes the deadline after the whole body has been read.
 func (t *timedBody) done() { _ = t.conn.SetReadDeadline(time.Time{}) }
 
-// places bounds the number of large messages that are held at once, in total and per client address.
-type places struct {
-	all        chan struct{}
-	perAddress int
-
-	mu        sync.Mutex
-	addresses map[string]*share
-}
-
-// share are the places of one client address.
-type share struct {
-	places chan struct{}
-	users  int
-}
-
-func newPlaces(total int) *places {
-	return &places{all: make(chan struct{}, total), perAddress: max(1, total/2), addresses: map[string]*share{}}
-}
-
-// take waits for a place.
-func (p *places) take(ctx context.Context, address string) (release func(), ok bool) {
-	own := p.enter(address)
-	if !acquire(ctx, own.places) {
-		p.leave(address, own)
-		return nil, false
-	}
-	if !acquire(ctx, p.all) {
-		<-own.places
-		p.leave(address, own)
-		return nil, false
-	}
-	return func() {
-		<-p.all
-		<-own.places
-		p.leave(address, own)
-	}, true
-}
-
-func (p *places) enter(address string) *share {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	own, ok := p.addresses[address]
-	if !ok {
-		own = &share{places: make(chan struct{}, p.perAddress)}
-		p.addresses[address] = own
-	}
-	own.users++
-	return own
-}
-
-func (p *places) leave(address string, own *share) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	own.users--
-	if own.users == 0 {
-		delete(p.addresses, address)
-	}
-}
-
 func acquire(ctx context.Context, semaphore chan struct{}) bool {
 	select {
 	case semaphore <- struct{}{}:

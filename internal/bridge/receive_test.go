@@ -65,38 +65,6 @@ func TestIDsAndTokensAreBounded(t *testing.T) {
 	}
 }
 
-// One address has half of the places, so that it cannot keep others from sending large messages.
-func TestPlacesOfLargeMessages(t *testing.T) {
-	g := NewWithT(t)
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	p := newPlaces(4)
-	var releases []func()
-	take := func(address string) bool {
-		// A place that is free may be refused as well if the context is over, so one that lasts is taken first.
-		ctx := over
-		if own := p.addresses[address]; len(p.all) < 4 && (own == nil || len(own.places) < p.perAddress) {
-			ctx = t.Context()
-		}
-		release, ok := p.take(ctx, address)
-		if ok {
-			releases = append(releases, release)
-		}
-		return ok
-	}
-	g.Expect([]bool{take("a"), take("a"), take("a")}).To(Equal([]bool{true, true, false}))
-	g.Expect([]bool{take("b"), take("b"), take("c")}).To(Equal([]bool{true, true, false}))
-	g.Expect(p.addresses).To(And(HaveLen(2), HaveKey("a"), HaveKey("b")), "an address that has no place is forgotten")
-	releases[0]()
-	g.Expect([]bool{take("c"), take("a")}).To(Equal([]bool{true, false}))
-	for _, release := range releases[1:] {
-		release()
-	}
-	g.Expect(p.addresses).To(BeEmpty())
-	g.Expect(p.all).To(BeEmpty())
-	g.Expect(newPlaces(1).perAddress).To(Equal(1), "there is always one")
-}
-
 // Without Content-Length, the size of a message is known only at its end.
 func TestLargeMessagesOfUnknownLengthAreRead(t *testing.T) {
 	q := newQuiet(t)
@@ -152,27 +120,10 @@ func TestRefusedMessagesAreRecordedAndReturnTheirPlace(t *testing.T) {
 
 		q.Expect(response.Code).To(BeNumerically(">=", 400), name)
 		q.Expect(q.session.large).To(BeEmpty(), name)
-		q.Expect(q.bridge.places.all).To(BeEmpty(), name)
+		q.Expect(q.bridge.places.Held()).To(BeZero(), name)
 		q.Expect(q.session.inFlight.Load()).To(BeEquivalentTo(1), name)
 		q.Expect(recorded == c.message).To(BeTrue(), "the record of %s has the message", name)
 	}
-}
-
-// A request that gets no place of all has not taken one of its address.
-func TestPlaceOfAnAddressIsGivenBackWithoutAPlaceOfAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, p := NewWithT(t), newPlaces(4)
-		for _, address := range []string{"a", "b", "b", "c"} {
-			_, ok := p.take(t.Context(), address)
-			g.Expect(ok).To(BeTrue())
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, ok := p.take(ctx, "a")
-		g.Expect(ok).To(BeFalse())
-		g.Expect(p.addresses["a"].places).To(HaveLen(1))
-		g.Expect(p.addresses["a"].users).To(Equal(1))
-	})
 }
 
 // The client cannot send while the bridge does not read.
@@ -224,7 +175,7 @@ func TestLargeMessagesHaveThePlacesOfTheirAddress(t *testing.T) {
 	})
 	b := replica.bridge
 	for range 2 {
-		release, ok := b.places.take(t.Context(), hostileAddress)
+		release, ok := b.places.Take(t.Context(), hostileAddress)
 		replica.Expect(ok).To(BeTrue())
 		defer release()
 	}

@@ -32,6 +32,7 @@ type session struct {
 	// stopped is closed when the child has exited.
 	stopped chan struct{}
 
+	// lastUse is how long after begun the last use was. The wall clock may be set, also while the session is idle.
 	lastUse  atomic.Int64
 	used     atomic.Bool
 	inFlight atomic.Int32
@@ -239,15 +240,19 @@ func (s *session) report(why *failure) {
 		"cause", why.Message, "stderr", s.child.stderr.last())
 }
 
-func (s *session) touch() { s.lastUse.Store(time.Now().UnixNano()) }
+func (s *session) touch() { s.lastUse.Store(int64(time.Since(s.begun))) }
+
+// unused is how long ago the last use was.
+func (s *session) unused() time.Duration {
+	return time.Since(s.begun) - time.Duration(s.lastUse.Load())
+}
 
 // resident describes the session for the admission of another one.
 func (s *session) resident() resident {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return resident{
-		address: s.address, used: s.used.Load(), pending: len(s.calls) > 0,
-		idle: time.Since(time.Unix(0, s.lastUse.Load())),
+		address: s.address, used: s.used.Load(), pending: len(s.calls) > 0, idle: s.unused(),
 	}
 }
 
@@ -255,7 +260,7 @@ func (s *session) resident() resident {
 // registered; it has the start timeout.
 func (s *session) checkIdle() {
 	s.mu.Lock()
-	left := s.idle - time.Since(time.Unix(0, s.lastUse.Load()))
+	left := s.idle - s.unused()
 	if len(s.calls) > 0 || !s.initialized {
 		left = s.idle
 	}

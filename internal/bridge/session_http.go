@@ -59,7 +59,7 @@ func (s *session) takePlace(ctx context.Context) (func(), bool) {
 	if !acquire(ctx, s.large) {
 		return nil, false
 	}
-	release, ok := s.bridge.places.take(ctx, s.address)
+	release, ok := s.bridge.places.Take(ctx, s.address)
 	if !ok {
 		<-s.large
 		return nil, false

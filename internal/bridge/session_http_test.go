@@ -12,6 +12,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
 func TestStreamOfASessionThatHasEnded(t *testing.T) {
@@ -195,11 +197,11 @@ func TestRefusalsOfRequestsThatAreNotInASession(t *testing.T) {
 	resp.Body.Close()
 	w.Expect(resp.StatusCode).To(Equal(http.StatusNotAcceptable))
 
-	w.Expect(w.bridge.shared.enter()).To(BeNil())
+	w.Expect(w.bridge.shared.enter(honestAddress)).To(BeNil())
 	reply = w.post(statelessCall, statelessHeaders...)
 	w.Expect(reply.Status).To(Equal(http.StatusTooManyRequests))
 	w.Expect(reply.Body).To(ContainSubstring(`"id":"x",`))
-	w.bridge.shared.leave()
+	w.bridge.shared.leave(honestAddress)
 }
 
 // The place of a session that is evicted is that of the next one, also while its process exits.
@@ -212,7 +214,7 @@ func TestEvictedSessionsAreReplacedOnce(t *testing.T) {
 	w.Expect(w.post(ping, headerSession, second).Status).To(Equal(http.StatusOK))
 	w.Expect(w.metric("sessions_ended_total", reasonEvicted)).To(Equal(1.0))
 	w.Expect(w.metric("sessions")).To(Equal(1.0))
-	w.bridge.lookup(second).lastUse.Store(time.Now().UnixNano())
+	w.bridge.lookup(second).touch()
 	reply := w.post(initMessage)
 	w.Expect(reply.Status).To(Equal(http.StatusServiceUnavailable), "a session in use is not evicted")
 	w.Expect(reply.Header.Get("Retry-After")).To(Equal("5"))
@@ -270,10 +272,10 @@ func TestPlaceThatAClientLeavesIsFreeAfterTheProcessHasExited(t *testing.T) {
 // A session has one place for large messages, which must not be lost when the bridge has none.
 func TestPlaceOfASessionIsGivenBackWithoutAPlaceOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, all := NewWithT(t), newPlaces(2)
+		g, all := NewWithT(t), requestbody.NewPlaces(2)
 		s := &session{bridge: &Bridge{places: all}, address: "a", large: make(chan struct{}, 1)}
-		releaseOther, _ := all.take(t.Context(), "b")
-		_, _ = all.take(t.Context(), "c")
+		releaseOther, _ := all.Take(t.Context(), "b")
+		_, _ = all.Take(t.Context(), "c")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, ok := s.takePlace(ctx)
@@ -286,14 +288,14 @@ func TestPlaceOfASessionIsGivenBackWithoutAPlaceOfAll(t *testing.T) {
 		g.Expect(s.large).To(HaveLen(1))
 		release()
 		g.Expect(s.large).To(BeEmpty())
-		g.Expect(all.all).To(HaveLen(1), "that of the third address")
+		g.Expect(all.Held()).To(Equal(1), "that of the third address")
 	})
 }
 
 // They have no response that would count as use.
 func TestNotificationsAreUseOfASession(t *testing.T) {
 	q := newQuiet(t, func(o *Options) { o.MaxRequests = 1 })
-	q.session.lastUse.Store(time.Now().Add(-time.Hour).UnixNano())
+	q.session.setUnused(time.Hour)
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/mcp", strings.NewReader(`{"jsonrpc":"2.0","method":"notifications/x"}`))
 	response := httptest.NewRecorder()
 	q.session.post(response, request)
@@ -307,7 +309,7 @@ func TestNotificationsAreUseOfASession(t *testing.T) {
 // Otherwise the sessions of one client could take the places of all others.
 func TestSessionsHaveThePlacesOfTheirAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, b := NewWithT(t), &Bridge{places: newPlaces(4)}
+		g, b := NewWithT(t), &Bridge{places: requestbody.NewPlaces(4)}
 		takes := func(address string) bool {
 			s := &session{bridge: b, address: address, large: make(chan struct{}, 1)}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

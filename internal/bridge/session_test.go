@@ -80,13 +80,25 @@ func TestSlowClientsDoNotDelayTheEndOfTheirSession(t *testing.T) {
 
 func TestIdleSessionsAreCheckedWhenTheirTimeIsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, s := NewWithT(t), &session{initialized: true, idle: time.Hour, idleTimer: time.NewTimer(time.Hour)}
-		s.lastUse.Store(time.Now().Add(-50 * time.Minute).UnixNano())
+		g, s := NewWithT(t), &session{initialized: true, begun: time.Now(), idle: time.Hour, idleTimer: time.NewTimer(time.Hour)}
+		s.setUnused(50 * time.Minute)
 		checked := time.Now()
 		s.checkIdle()
 		<-s.idleTimer.C
 		g.Expect(time.Since(checked)).To(Equal(10 * time.Minute))
 	})
+}
+
+// setUnused makes it so long ago that the session was used.
+func (s *session) setUnused(since time.Duration) {
+	s.lastUse.Store(int64(time.Since(s.begun) - since))
+}
+
+// The wall clock of a node may be set, which neither ends sessions nor keeps them.
+func TestIdleTimeOfASessionIsNotOfTheWallClock(t *testing.T) {
+	q := newQuiet(t)
+	q.session.touch()
+	q.Expect(time.Duration(q.session.lastUse.Load())).To(BeNumerically("<", time.Hour), "it counts from the beginning of the session")
 }
 
 func TestIdleTimeOfASession(t *testing.T) {
@@ -107,7 +119,7 @@ func TestIdleTimeOfASession(t *testing.T) {
 			if c.pending {
 				q.begin("1", "")
 			}
-			q.session.lastUse.Store(time.Now().Add(-c.idle).UnixNano())
+			q.session.setUnused(c.idle)
 			q.Expect(q.session.idleTimer.Stop()).To(BeTrue())
 
 			q.session.checkIdle()
@@ -135,7 +147,7 @@ func TestIdleTimeOfASessionBeginsWithTheEndOfARequest(t *testing.T) {
 			q := newQuiet(t, func(o *Options) { o.IdleTimeout = time.Hour })
 			q.session.initialized = true
 			q.begin("1", "")
-			q.session.lastUse.Store(time.Now().Add(-2 * time.Hour).UnixNano())
+			q.session.setUnused(2 * time.Hour)
 
 			end(q.session, q.session.order[0])
 			q.session.checkIdle()
@@ -169,7 +181,7 @@ func TestStartTimeOfASession(t *testing.T) {
 
 func TestSessionsAreDescribedForAdmission(t *testing.T) {
 	q := newQuiet(t)
-	q.session.lastUse.Store(time.Now().Add(-time.Hour).UnixNano())
+	q.session.setUnused(time.Hour)
 	r := q.session.resident()
 	q.Expect(r.idle).To(BeNumerically("~", time.Hour, time.Minute))
 	r.idle = 0

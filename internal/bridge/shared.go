@@ -28,6 +28,8 @@ type shared struct {
 	worker   *worker
 	starting *start
 	inFlight int
+	// perAddress is how many of them each client address has.
+	perAddress map[string]int
 	// unawaited is how many of them are notifications that are being sent, or requests whose client has left. While the
 	// child does not read, they do not end.
 	unawaited int
@@ -131,24 +133,29 @@ func (c *sharedCall) signal() {
 	}
 }
 
-// enter counts a request, if the limit allows it.
-func (s *shared) enter() *failure {
+// enter counts a request of a client address, if the limits allow it. As of sessions, one address gets nine tenths.
+func (s *shared) enter(address string) *failure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return drainFailure()
 	}
-	if s.inFlight >= s.bridge.opts.MaxRequests {
+	most := s.bridge.opts.MaxRequests
+	if s.inFlight >= most || s.perAddress[address] >= most-most/10 {
 		return tooManyRequests()
 	}
 	s.inFlight++
+	s.perAddress[address]++
 	s.bridge.metrics.inFlight.Inc()
 	return nil
 }
 
-func (s *shared) leave() {
+func (s *shared) leave(address string) {
 	s.mu.Lock()
 	s.inFlight--
+	if s.perAddress[address]--; s.perAddress[address] == 0 {
+		delete(s.perAddress, address)
+	}
 	s.used = time.Now()
 	s.mu.Unlock()
 	s.bridge.metrics.inFlight.Dec()

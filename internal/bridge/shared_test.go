@@ -22,28 +22,47 @@ func TestRequestsWithoutASessionAreLimited(t *testing.T) {
 	s := q.bridge.shared
 	q.Expect(s.quiet()).To(BeTrue())
 	q.Expect(s.usedWithin(time.Hour)).To(BeFalse())
-	q.Expect(s.enter()).To(BeNil())
-	q.Expect(s.enter()).To(BeNil())
-	f := s.enter()
+	q.Expect(s.enter(honestAddress)).To(BeNil())
+	q.Expect(s.enter(honestAddress)).To(BeNil())
+	f := s.enter(honestAddress)
 	q.Expect(f).To(MatchError("too many requests are in flight"))
 	q.Expect([]int{f.Status, f.Code, f.RetryAfter}).To(Equal([]int{http.StatusTooManyRequests, codeRefused, 1}))
 	q.Expect(f.Reason).To(Equal(reasonTooManyRequests))
 	q.Expect(q.metric("requests_in_flight")).To(Equal(2.0))
 	q.Expect(s.quiet()).To(BeFalse())
 	q.Expect(s.usedWithin(0)).To(BeTrue())
-	s.leave()
+	s.leave(honestAddress)
 	q.Expect(q.bridge.changed).To(Receive(), "a drain continues")
-	q.Expect(s.enter()).To(BeNil())
-	s.leave()
-	s.leave()
+	q.Expect(s.enter(honestAddress)).To(BeNil())
+	s.leave(honestAddress)
+	s.leave(honestAddress)
 	q.Expect(q.metric("requests_in_flight")).To(BeZero())
 	q.Expect(s.usedWithin(time.Hour)).To(BeTrue())
 	q.Expect(s.usedWithin(0)).To(BeFalse())
 
 	s.close()
-	q.Expect(s.enter()).To(HaveField("Reason", reasonDraining))
+	q.Expect(s.enter(honestAddress)).To(HaveField("Reason", reasonDraining))
 	_, f = s.get(t.Context())
 	q.Expect(f).To(HaveField("Reason", reasonDraining))
+}
+
+// Otherwise one client could keep all others from a server without sessions, such as by requests that never end.
+func TestOneAddressDoesNotGetAllRequestsWithoutASession(t *testing.T) {
+	q := newQuiet(t, func(o *Options) { o.MaxRequests = 10 })
+	s := q.bridge.shared
+	for range 9 {
+		q.Expect(s.enter(hostileAddress)).To(BeNil())
+	}
+	q.Expect(s.enter(hostileAddress)).To(HaveField("Reason", reasonTooManyRequests))
+	q.Expect(s.enter(honestAddress)).To(BeNil())
+	q.Expect(s.enter(honestAddress)).To(HaveField("Reason", reasonTooManyRequests), "the limit of all")
+	s.leave(honestAddress)
+	s.leave(hostileAddress)
+	q.Expect(s.enter(hostileAddress)).To(BeNil())
+	for range 9 {
+		s.leave(hostileAddress)
+	}
+	q.Expect(s.perAddress).To(BeEmpty(), "addresses without requests are forgotten")
 }
 
 // A server that exits at once must not be started in a loop.
@@ -86,7 +105,7 @@ func TestServersInUseAreNotDismissed(t *testing.T) {
 	q := newQuiet(t)
 	s := q.bridge.shared
 	s.worker, s.quickExits = q.worker, 3
-	q.Expect(s.enter()).To(BeNil())
+	q.Expect(s.enter(honestAddress)).To(BeNil())
 	q.Expect(s.dismiss(q.worker)).To(BeFalse())
 	q.Expect(s.worker).To(BeIdenticalTo(q.worker))
 	s.countUnawaited(1)
@@ -99,7 +118,7 @@ func TestServersInUseAreNotDismissed(t *testing.T) {
 	q.Expect(s.worker).To(BeNil())
 	q.Expect(s.quickExits).To(BeZero())
 	s.countUnawaited(-1)
-	s.leave()
+	s.leave(honestAddress)
 }
 
 func TestStartOfTheSharedServerFails(t *testing.T) {
@@ -275,11 +294,11 @@ func TestIdleTimeOfTheSharedServer(t *testing.T) {
 	q.Expect(q.worker.over).To(BeNil(), "it was used a moment ago")
 	q.Expect(q.worker.idle.Stop()).To(BeTrue(), "it is checked again")
 
-	q.Expect(q.bridge.shared.enter()).To(BeNil())
+	q.Expect(q.bridge.shared.enter(honestAddress)).To(BeNil())
 	q.worker.becomeIdle()
 	q.Expect(q.worker.over).To(BeNil(), "a request is in flight")
 	q.Expect(q.worker.idle.Stop()).To(BeTrue(), "it is checked again")
-	q.bridge.shared.leave()
+	q.bridge.shared.leave(honestAddress)
 
 	q.worker.becomeIdle()
 	q.Expect(q.worker.over).To(MatchError("the server process was stopped after the idle timeout; try again"))

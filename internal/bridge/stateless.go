@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 )
 
 // postStateless serves a message without a session.
@@ -13,11 +15,12 @@ func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, in *incom
 		b.refuse(w, e.ID, f)
 		return
 	}
-	if f := b.shared.enter(); f != nil {
+	address := callrecord.ClientAddress(r)
+	if f := b.shared.enter(address); f != nil {
 		b.refuse(w, e.ID, f)
 		return
 	}
-	defer b.shared.leave()
+	defer b.shared.leave(address)
 	if b.isDraining() {
 		// The next request should go to another pod.
 		w.Header().Set("Connection", "close")

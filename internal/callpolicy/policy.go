@@ -77,7 +77,7 @@ func (p *Policy) caller(r *http.Request) string {
 	if p.opts.Caller != nil {
 		return p.opts.Caller(r)
 	}
-	return clientAddress(r)
+	return requestbody.ClientNetwork(r)
 }
 
 func (p *Policy) refuse(w http.ResponseWriter, r *http.Request, id []byte, f *peers.Refusal) {

@@ -4,14 +4,11 @@ import (
 	"container/list"
 	"crypto/sha256"
 	"math"
-	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
-	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/toolname"
 )
 
@@ -117,18 +114,3 @@ func (b *buckets) take(now time.Time, limiters ...*rate.Limiter) time.Duration {
 
 // inSeconds rounds up to whole seconds, at least one, as in Retry-After.
 func inSeconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
-
-// clientAddress is the address of the client, or of the proxy in front of it. A client has a whole IPv6 network of 64 bits.
-func clientAddress(r *http.Request) string {
-	host := callrecord.ClientAddress(r)
-	address, err := netip.ParseAddr(host)
-	if err != nil {
-		return host
-	}
-	if address = address.Unmap().WithZone(""); address.Is6() {
-		if network, err := address.Prefix(64); err == nil {
-			return network.String()
-		}
-	}
-	return address.String()
-}

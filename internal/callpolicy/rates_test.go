@@ -1,7 +1,6 @@
 package callpolicy
 
 import (
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -127,14 +126,5 @@ func TestConcurrentRefusedRequestsAreNotCounted(t *testing.T) {
 func TestSecondsAreWholeAndAtLeastOne(t *testing.T) {
 	for d, want := range map[time.Duration]int{0: 1, time.Millisecond: 1, time.Second: 1, time.Second + 1: 2, time.Minute: 60} {
 		NewWithT(t).Expect(inSeconds(d)).To(Equal(want), d.String())
-	}
-}
-
-func TestClientAddress(t *testing.T) {
-	for remote, want := range map[string]string{
-		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[2001:db8::1:2:3:4]:80": "2001:db8::/64",
-		"[fe80::1%eth0]:80": "fe80::/64", "@": "@", "name:80": "name",
-	} {
-		NewWithT(t).Expect(clientAddress(&http.Request{RemoteAddr: remote})).To(Equal(want), remote)
 	}
 }

@@ -142,9 +142,10 @@ func (s *listState) ask(f fingerprint, poll Poll) {
 	s.asked.Insert(f)
 }
 
-// isFresh says whether the last snapshot is recent enough for a poll.
+// isFresh says whether the last snapshot is recent enough for a poll. One from after the next poll is older than it seems:
+// the clock was set back.
 func (s *listState) isFresh(poll Poll) bool {
-	return s.last != nil && !s.last.began.Before(poll.Began)
+	return s.last != nil && !s.last.began.Before(poll.Began) && s.last.began.Before(poll.Began.Add(2*poll.Interval))
 }
 
 // decision is how a resource is looked up.

@@ -35,6 +35,8 @@ func TestDecidesHowToLookUpResource(t *testing.T) {
 		want  decision
 	}{
 		"requested when the poll began":                {accounts, listState{last: &snapshot{began: noon, pages: 1}}, useLast},
+		"requested in the next poll":                   {accounts, listState{last: &snapshot{began: noon.Add(10*time.Minute - 1), pages: 1}}, useLast},
+		"requested before the clock was set back":      {grants, listState{last: &snapshot{began: noon.Add(10 * time.Minute), pages: 1}, asked: asked(1)}, requestList},
 		"requested before the poll began":              {grants, listState{last: &snapshot{began: noon.Add(-1), pages: 1}, asked: asked(1)}, requestList},
 		"recent, although it is avoided":               {grants, listState{last: &snapshot{began: noon, pages: 1}, avoidUntil: noon.Add(time.Hour)}, useLast},
 		"a list of accounts for few accounts":          {accounts, listState{asked: asked(4)}, avoidList},
@@ -533,6 +535,16 @@ func TestPollNoticesThatTheOnlyAccountWasDeleted(t *testing.T) {
 	f.Expect(f.server.DeleteAccount(accountNumber(0))).To(Succeed())
 	f.Expect(f.isUnchanged(0, manager, f.nextPoll())).To(BeFalse())
 	f.Expect(f.cloud.records.Keys()).To(BeEmpty())
+}
+
+// What a list showed before the clock was set back is not taken for what it shows now.
+func TestPollNoticesChangesAfterTheClockWasSetBack(t *testing.T) {
+	f := newPollFixture(t, fakecloud.Knobs{}, 1)
+	f.remember(0, manager)
+	f.Expect(f.isUnchanged(0, manager, f.nextPoll())).To(BeTrue())
+	f.Expect(f.server.DeleteAccount(accountNumber(0))).To(Succeed())
+	f.clock.Step(-time.Hour)
+	f.Expect(f.isUnchanged(0, manager, f.nextPoll())).To(BeFalse())
 }
 
 // A list that was requested while another poll waited for it is not requested again.

@@ -497,12 +497,34 @@ func TestSigningOutEndsStreamsOfTheSession(t *testing.T) {
 	}
 }
 
+func TestUserWhoSignsInTooOftenSignsOutNoOther(t *testing.T) {
+	f := newFixture(t, ModeToken)
+	ctx, expire := context.WithCancel(t.Context())
+	for i := range maxSessions / 2 {
+		f.sessions[fmt.Sprint("of another ", i)] = session{"token", fmt.Sprint("user ", i), ctx, func() {}}
+		f.sessions[fmt.Sprint("of eve ", i)] = session{"token", "eve", ctx, func() {}}
+	}
+	for range 20 {
+		f.startSession(httptest.NewRecorder(), "token-of-eve", "eve")
+		f.Expect(f.sessions).To(HaveLen(maxSessions))
+	}
+	counts := map[string]int{}
+	for _, is := range f.sessions {
+		counts[is.user]++
+	}
+	f.Expect(counts["eve"]).To(Equal(maxSessions / 2))
+
+	expire()
+	f.startSession(httptest.NewRecorder(), "token-of-jane", "jane")
+	f.Expect(f.sessions).To(HaveLen(21), "those that have ended are forgotten")
+}
+
 func TestStreamEndsWithItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, listener, end := servePipes(t)
 		f.syncedFeed()
 		began := time.Now()
-		id := f.startSession(httptest.NewRecorder(), "token-of-jane")
+		id := f.startSession(httptest.NewRecorder(), "token-of-jane", "jane")
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/watch?view=summary&kinds=appservices", nil)
 		f.Expect(err).NotTo(HaveOccurred())
 		request.AddCookie(&http.Cookie{Name: f.cookieName(), Value: id})

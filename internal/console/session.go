@@ -42,6 +42,8 @@ const (
 // session is a browser that has signed in. Its token stays in the memory of this process.
 type session struct {
 	token string
+	// user is the name of who has signed in.
+	user string
 	// ctx ends with the session: when it expires, or when end is called.
 	ctx context.Context
 	end context.CancelFunc
@@ -199,25 +201,44 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) error {
 	if err := s.confirm(r.Context(), u); err != nil {
 		return err
 	}
-	id := s.startSession(w, token)
+	u.mu.Lock()
+	name := u.is.Username
+	u.mu.Unlock()
+	id := s.startSession(w, token, name)
 	return s.getSession(w, r, &caller{user: u, binding: id, session: id})
 }
 
-// startSession starts a session and sets its cookie.
-func (s *Server) startSession(w http.ResponseWriter, token string) string {
+// startSession starts a session of a user and sets its cookie.
+func (s *Server) startSession(w http.ResponseWriter, token, user string) string {
 	id := randomText()
 	s.mu.Lock()
-	for old, is := range s.sessions {
-		if is.ctx.Err() != nil || len(s.sessions) >= maxSessions {
-			is.end()
-			delete(s.sessions, old)
-		}
-	}
+	s.makeRoom()
 	ctx, end := context.WithTimeout(context.Background(), sessionTime)
-	s.sessions[id] = session{token, ctx, end}
+	s.sessions[id] = session{token, user, ctx, end}
 	s.mu.Unlock()
 	s.setCookie(w, id, int(sessionTime.Seconds()))
 	return id
+}
+
+// makeRoom forgets the sessions that have ended. If there are still too many, it ends one of the user who has most: no user
+// can sign out others.
+func (s *Server) makeRoom() {
+	counts, most := map[string]int{}, ""
+	for id, is := range s.sessions {
+		if is.ctx.Err() != nil {
+			delete(s.sessions, id)
+			continue
+		}
+		if counts[is.user]++; counts[is.user] > counts[most] {
+			most = is.user
+		}
+	}
+	for id, is := range s.sessions {
+		if len(s.sessions) >= maxSessions && is.user == most {
+			is.end()
+			delete(s.sessions, id)
+		}
+	}
 }
 
 func (s *Server) setCookie(w http.ResponseWriter, value string, age int) {
@@ -252,7 +273,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) error {
 	if !isCode {
 		return forbidden("the code is not valid, or was used: start the console again for a new URL")
 	}
-	s.startSession(w, "")
+	s.startSession(w, "", "")
 	// With SameSite=Strict, browsers send the cookie only with requests of the console's own pages.
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_, _ = w.Write([]byte(`<!doctype html><title>Fixpoint</title><meta http-equiv="refresh" content="0; url=/"><a href="/">Open the console</a>`))

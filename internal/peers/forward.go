@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 	"github.com/fixpoint-dev/fixpoint/internal/streams"
 )
 
@@ -190,6 +191,7 @@ func isRefusal(err error) bool {
 func (p *Peers) refuse(w http.ResponseWriter, r *http.Request, id func() json.RawMessage, err error) {
 	var gone *unreachable
 	var large *http.MaxBytesError
+	var unread *requestbody.ReadError
 	outcome := Failed
 	switch {
 	case r.Context().Err() != nil:
@@ -203,6 +205,9 @@ func (p *Peers) refuse(w http.ResponseWriter, r *http.Request, id func() json.Ra
 		p.program.Refuse(w, id(), Gone())
 	case errors.As(err, &large):
 		p.program.Refuse(w, id(), tooLarge(large.Limit))
+	case errors.As(err, &unread):
+		outcome = ClientLeft
+		p.program.Refuse(w, id(), notRead())
 	case isRefusal(err):
 		p.program.Log.Info("The replica of a session refused the connection", "cause", err.Error())
 		p.program.Refuse(w, id(), refusedConnection())

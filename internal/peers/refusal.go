@@ -135,6 +135,13 @@ func tooLarge(limit int64) *Refusal {
 	}
 }
 
+func notRead() *Refusal {
+	return &Refusal{
+		Status: http.StatusBadRequest, Code: codeInvalidRequest, Closes: true,
+		Message: "the message could not be read: send it again",
+	}
+}
+
 func notAnAddress() *Refusal {
 	return &Refusal{Status: http.StatusBadRequest, Code: codeInvalidRequest, Message: "the header " + HeaderClient + " is not an IP address"}
 }

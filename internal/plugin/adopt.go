@@ -296,6 +296,9 @@ func (o *options) carryOutAdoption(ctx context.Context, c *clients, planned adop
 	live, err = c.waitFor(wait, live, func(now object) bool {
 		return now.isCurrent() && (now.isReady() || now.condition(v1beta1.ConditionStalled) != nil)
 	})
+	if ctx.Err() != nil { // interrupted, which is no timeout
+		return ctx.Err()
+	}
 	if err != nil && wait.Err() == nil {
 		return err
 	}

@@ -80,12 +80,17 @@ func (o *options) drifts(ctx context.Context, c *clients, t target, since time.D
 	if err != nil {
 		return nil, "", err
 	}
+	rows = slices.DeleteFunc(rows, o.isOlder(since))
+	return rows, notesText(slices.Concat(notes, more)), nil
+}
+
+// isOlder says whether a drift is older than a duration; 0 is any.
+func (o *options) isOlder(since time.Duration) func(driftRow) bool {
 	oldest := time.Time{}
 	if since > 0 {
 		oldest = o.now().Add(-since)
 	}
-	rows = slices.DeleteFunc(rows, func(r driftRow) bool { return r.Time.Time.Before(oldest) })
-	return rows, notesText(slices.Concat(notes, more)), nil
+	return func(r driftRow) bool { return r.Time.Time.Before(oldest) }
 }
 
 // driftsOf are the drifts of the objects that the target names, the latest first.
@@ -180,27 +185,28 @@ func driftSentence(d v1beta1.Drift) string {
 	return text + "; " + strings.ToLower(string(d.Action))
 }
 
-// followDrifts prints one line or document for each drift, old ones first. A watch begins with the objects that exist.
+// followDrifts prints one line or document for each drift, old ones first. A watch begins with the objects that exist, so
+// what they have is remembered. The times are no help: the clock of this machine may differ from that of the manager.
 func (o *options) followDrifts(ctx context.Context, c *clients, t target, since time.Duration) error {
-	rows, note, err := o.drifts(ctx, c, t, since)
+	rows, note, err := o.drifts(ctx, c, t, 0)
 	if err != nil {
 		return err
 	}
-	began, printed := o.now(), map[string]bool{}
-	show := func(rows []driftRow, isNew func(driftRow) bool) error {
+	known := map[string]bool{}
+	show := func(rows []driftRow, isHidden func(driftRow) bool) error {
 		for _, row := range slices.Backward(rows) {
-			if isNew(row) && !printed[row.key()] {
+			if !known[row.key()] && !isHidden(row) {
 				text, err := o.formatOne(row, func() string { return driftLine(row) })
 				if err != nil {
 					return err
 				}
 				fmt.Fprint(o.Out, text)
 			}
-			printed[row.key()] = true
+			known[row.key()] = true
 		}
 		return nil
 	}
-	if err := show(rows, func(driftRow) bool { return true }); err != nil {
+	if err := show(rows, o.isOlder(since)); err != nil {
 		return err
 	}
 	fmt.Fprint(o.ErrOut, note)
@@ -222,7 +228,7 @@ func (o *options) followDrifts(ctx context.Context, c *clients, t target, since 
 		for {
 			select {
 			case rows := <-found:
-				if err := show(rows, func(row driftRow) bool { return !row.Time.Add(time.Second).Before(began) }); err != nil {
+				if err := show(rows, func(driftRow) bool { return false }); err != nil {
 					return err
 				}
 			case <-ctx.Done():

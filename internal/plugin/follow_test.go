@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -74,6 +75,24 @@ func TestDriftsAreFollowedInTheFormatOfTheOutput(t *testing.T) {
 				HaveKeyWithValue("kind", "Service"), HaveKeyWithValue("kind", "ConfigMap"), And(HaveKeyWithValue("kind", "Deployment"), HaveKeyWithValue("namespace", "shop"))))
 		})
 	}
+}
+
+// The clock of a workstation may be ahead of that of the manager, which writes the times.
+func TestNewDriftsAreFollowedWithAnyClock(t *testing.T) {
+	f := follow(t, "", func(ctx context.Context, o *options, c *clients, at target) error {
+		o.now = func() time.Time { return now.Add(time.Hour) }
+		return o.followDrifts(ctx, c, at, time.Minute)
+	})
+	live := &v1beta1.AppService{}
+	f.Eventually(func(g Gomega) { // the watch may begin later
+		g.Expect(f.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "web"}, live)).To(Succeed())
+		live.Status.Drifts[0].Manager, live.Status.Drifts[0].Time = "eve-"+live.ResourceVersion, metav1.NewTime(now)
+		g.Expect(f.Update(t.Context(), live)).To(Succeed())
+		g.Expect(string(f.out.Contents())).To(ContainSubstring("eve-"))
+	}).Should(Succeed())
+	f.stop()
+	f.Eventually(f.ended).Should(Receive(Or(BeNil(), MatchError(context.Canceled))))
+	f.Expect(string(f.out.Contents())).NotTo(ContainSubstring("ConfigMap"), "what is older than --since, by this clock")
 }
 
 func TestStatusIsFollowedInTheFormatOfTheOutput(t *testing.T) {

@@ -247,6 +247,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return ctx.Err()
+		}
 		return fmt.Errorf("Azure throttles the requests, and --timeout has passed: set a longer one, or import fewer accounts with --filter: %w", ctx.Err())
 	case <-timer.C:
 		return nil

@@ -1,7 +1,9 @@
 package plugin
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -135,4 +137,14 @@ func TestImportRefusesFlags(t *testing.T) {
 		})
 	}
 	NewWithT(t).Expect(importOptions{subscription: id, policy: string(v1beta1.ManagementManage), identity: id + "/" + id, filters: []string{"tag:a=b=c"}}.check()).To(Succeed())
+}
+
+func TestImportThatIsInterruptedDoesNotReportATimeout(t *testing.T) {
+	g := NewWithT(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	g.Expect(sleep(ctx, time.Hour)).To(BeIdenticalTo(context.Canceled))
+	over, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	g.Expect(sleep(over, time.Hour)).To(MatchError(ContainSubstring("--timeout has passed")))
 }

@@ -187,6 +187,9 @@ func (o *options) reconcile(ctx context.Context, c *clients, live object, reason
 		handled := now.handledReconcileAt == request && now.isCurrent()
 		return handled && (now.isReady() || now.condition(v1beta1.ConditionStalled) != nil || now.suspended)
 	})
+	if ctx.Err() != nil { // interrupted, which is no timeout
+		return ctx.Err()
+	}
 	if err != nil && wait.Err() == nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"testing"
@@ -100,4 +101,25 @@ func TestReconcileEndsWhenTheObjectIsDeleted(t *testing.T) {
 	g.Eventually(watched).Should(BeClosed())
 	g.Expect(c.Delete(t.Context(), o.Object)).To(Succeed())
 	g.Eventually(ended, "10s").Should(Receive(MatchError("AppService shop/web is deleted")))
+}
+
+// Ctrl-C says nothing about the manager.
+func TestReconcileThatIsInterruptedDoesNotReportATimeout(t *testing.T) {
+	g := NewWithT(t)
+	o := app("web", isRunning)
+	ctx, interrupt := context.WithCancel(t.Context())
+	api := interceptor.NewClient(clientOf(o.Object).WithWatch, interceptor.Funcs{
+		Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+			return nil
+		},
+		Watch: func(ctx context.Context, api client.WithWatch, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
+			interrupt()
+			return api.Watch(ctx, list, options...)
+		},
+	})
+	streams, out := testStreams(), &bytes.Buffer{}
+	streams.Out = out
+	command := &options{IOStreams: streams, now: func() time.Time { return now }}
+	g.Expect(command.reconcile(ctx, &clients{WithWatch: api, namespace: "shop"}, o, "", time.Hour)).To(MatchError(context.Canceled))
+	g.Expect(out.String()).To(BeEmpty())
 }

@@ -697,3 +697,33 @@ func TestErrorOfAReplicaIsForgottenWithItsContract(t *testing.T) {
 	r.verify([]string{"a"}, nil)
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": ""}), "it has not been listed since")
 }
+
+// A container that restarts between two lists does not know the session any more. What is read of its lists by then is no
+// contract.
+func TestSessionThatEndsBetweenListsHasNoContract(t *testing.T) {
+	results := map[string]func() string{
+		"initialize": constant(withResources), "tools/list": constant(`{"tools":[` + toolNamed("a") + `]}`), "resources/list": constant(`{"resources":[]}`),
+	}
+	for name, body := range map[string]string{
+		"without a body": "", "as the TypeScript SDK": `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				text, err := io.ReadAll(r.Body)
+				if err != nil || bytes.Contains(text, []byte("resources/templates/list")) {
+					w.WriteHeader(http.StatusNotFound)
+					_, _ = io.WriteString(w, body)
+					return
+				}
+				w.Header().Set(sessionHeader, "session")
+				r.Body = io.NopCloser(bytes.NewReader(text))
+				answers(false, results).ServeHTTP(w, r)
+			}))
+			found := probeOnce(t, withContract(Target{URL: server.URL}))
+			g.Expect(found.err).To(BeNil())
+			g.Expect(found.contract).To(BeNil())
+			g.Expect(found.contractErr).To(Equal(&Error{Kind: HTTPStatus, Status: http.StatusNotFound}))
+		})
+	}
+}

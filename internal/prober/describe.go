@@ -101,7 +101,8 @@ func deriveContract(ctx context.Context, session *mcp.ClientSession, declared *m
 	w.startList(templateList)
 	if declared != nil && declared.Resources != nil {
 		if err := firstError(session.ResourceTemplates(ctx, nil)); err != nil {
-			if failure := w.classifyError(ctx, err); !isNotServed(err, failure) {
+			failure, inSession := w.classifyError(ctx, err), session.ID() != "" || w.job.transport == SSE
+			if !isNotServed(err, failure, inSession) {
 				return nil, failure
 			}
 		}
@@ -109,11 +110,12 @@ func deriveContract(ctx context.Context, session *mcp.ClientSession, declared *m
 	return w.readContract()
 }
 
-// isNotServed reports whether the server does not know a method.
-func isNotServed(err error, failure *Error) bool {
+// isNotServed reports whether the server does not know a method. In a session, 404 says that the server does not know the
+// session, as after a restart.
+func isNotServed(err error, failure *Error, inSession bool) bool {
 	var answered *jsonrpc.Error
 	return errors.As(err, &answered) && answered.Code == jsonrpc.CodeMethodNotFound ||
-		failure.Kind == HTTPStatus && (failure.Status == http.StatusNotFound || failure.Status == http.StatusNotImplemented)
+		failure.Kind == HTTPStatus && (failure.Status == http.StatusNotFound && !inSession || failure.Status == http.StatusNotImplemented)
 }
 
 // errNotDropped is the error of a list of which the SDK reads an item that the transport did not recognize.

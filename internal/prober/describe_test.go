@@ -88,19 +88,21 @@ func TestCountsOfDeclaredCapabilities(t *testing.T) {
 func TestServersNeedNotServeResourceTemplates(t *testing.T) {
 	other := errors.New("x")
 	for name, c := range map[string]struct {
-		err     error
-		failure Error
-		then    bool
+		err       error
+		failure   Error
+		inSession bool
+		then      bool
 	}{
-		"method not found": {fmt.Errorf("x: %w", &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound}), Error{Kind: Protocol, Code: jsonrpc.CodeMethodNotFound}, true},
-		"another error":    {&jsonrpc.Error{Code: jsonrpc.CodeInternalError}, Error{Kind: Protocol}, false},
-		"404":              {other, Error{Kind: HTTPStatus, Status: http.StatusNotFound}, true},
-		"501":              {other, Error{Kind: HTTPStatus, Status: http.StatusNotImplemented}, true},
-		"500":              {other, Error{Kind: HTTPStatus, Status: http.StatusInternalServerError}, false},
-		"not a status":     {other, Error{Kind: Timeout, Status: http.StatusNotFound}, false},
+		"method not found": {fmt.Errorf("x: %w", &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound}), Error{Kind: Protocol, Code: jsonrpc.CodeMethodNotFound}, true, true},
+		"another error":    {&jsonrpc.Error{Code: jsonrpc.CodeInternalError}, Error{Kind: Protocol}, false, false},
+		"404":              {other, Error{Kind: HTTPStatus, Status: http.StatusNotFound}, false, true},
+		"no such session":  {other, Error{Kind: HTTPStatus, Status: http.StatusNotFound}, true, false},
+		"501":              {other, Error{Kind: HTTPStatus, Status: http.StatusNotImplemented}, true, true},
+		"500":              {other, Error{Kind: HTTPStatus, Status: http.StatusInternalServerError}, false, false},
+		"not a status":     {other, Error{Kind: Timeout, Status: http.StatusNotFound}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(isNotServed(c.err, &c.failure)).To(Equal(c.then))
+			NewWithT(t).Expect(isNotServed(c.err, &c.failure, c.inSession)).To(Equal(c.then))
 		})
 	}
 }

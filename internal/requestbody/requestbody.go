@@ -44,13 +44,12 @@ func (e *Error) Error() string { return e.Message }
 // Reader reads messages. Create it with [NewReader].
 type Reader struct {
 	maxBytes int
-	// places are those of large messages that are held at once.
-	places chan struct{}
+	places   *Places
 }
 
 // NewReader returns a reader of messages of at most maxBytes.
 func NewReader(maxBytes int) *Reader {
-	return &Reader{maxBytes: maxBytes, places: make(chan struct{}, min(MaxLargeMessages, max(1, maxHeldBytes/maxBytes)))}
+	return &Reader{maxBytes: maxBytes, places: NewPlaces(min(MaxLargeMessages, max(1, maxHeldBytes/maxBytes)))}
 }
 
 // Has reports whether a request has a body.
@@ -64,6 +63,30 @@ func EndAtLength(r *http.Request) {
 	if _, ok := r.Body.(*held); !ok && r.ContentLength > 0 {
 		r.Body = &rejoined{Reader: io.LimitReader(r.Body, r.ContentLength), Closer: r.Body}
 	}
+}
+
+// ReadError is the error of reading the body of a request: that of its client, and not of whom the body is sent to.
+type ReadError struct{ error }
+
+// Unwrap returns the cause.
+func (e *ReadError) Unwrap() error { return e.error }
+
+// MarkErrors makes the errors of the body of a request that is forwarded [ReadError]s.
+func MarkErrors(r *http.Request) {
+	if _, ok := r.Body.(*held); !ok && Has(r) {
+		r.Body = marked{r.Body}
+	}
+}
+
+type marked struct{ io.ReadCloser }
+
+// Read implements [io.Reader].
+func (m marked) Read(p []byte) (int, error) {
+	n, err := m.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = &ReadError{err}
+	}
+	return n, err
 }
 
 // Read reads the message of a request, and replaces the body of the request by it. The returned function releases what
@@ -110,8 +133,8 @@ func (m *Reader) Peek(r *http.Request) (release func()) {
 	_, err := io.CopyN(&read, body, SmallMessage)
 	if err == nil {
 		select {
-		case m.places <- struct{}{}:
-			release = sync.OnceFunc(func() { <-m.places })
+		case m.places.all <- struct{}{}: // also beyond the share of the client: the record should have the message
+			release = sync.OnceFunc(func() { <-m.places.all })
 			_, err = io.CopyN(&read, body, int64(m.maxBytes)+1-SmallMessage)
 		default: // The rest is not read.
 		}
@@ -164,7 +187,7 @@ func (m *Reader) read(w http.ResponseWriter, r *http.Request) (message []byte, r
 	_, err := io.CopyN(&read, body, SmallMessage)
 	if err == nil {
 		var ok bool
-		if release, ok = m.place(r.Context()); !ok {
+		if release, ok = m.place(r); !ok {
 			return nil, nil, &Error{http.StatusServiceUnavailable, "too many large messages are in flight: retry later"}
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(messageTimeout)) // The wait is not the time of the client.
@@ -198,15 +221,13 @@ func tooLarge(limit int64) *Error {
 }
 
 // place waits for the place of a large message.
-func (m *Reader) place(ctx context.Context) (release func(), ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, messageTimeout)
+func (m *Reader) place(r *http.Request) (release func(), ok bool) {
+	ctx, cancel := context.WithTimeout(r.Context(), messageTimeout)
 	defer cancel()
-	select {
-	case m.places <- struct{}{}:
-		return sync.OnceFunc(func() { <-m.places }), true
-	case <-ctx.Done():
+	if release, ok = m.places.Take(ctx, ClientNetwork(r)); !ok {
 		return nil, false
 	}
+	return sync.OnceFunc(release), true
 }
 
 // held is a message that has been read, as a body. It is held until net/http reads its end, after it has sent the message:

@@ -34,7 +34,7 @@ func TestMessageReplacesTheBody(t *testing.T) {
 				g.Expect(string(message)).To(Equal(body))
 				g.Expect(r.ContentLength).To(BeEquivalentTo(len(body)))
 				if len(body) > SmallMessage {
-					g.Expect(m.places).To(HaveLen(1))
+					g.Expect(m.places.all).To(HaveLen(1))
 				}
 				again, _, failed := NewReader(1<<20).Read(httptest.NewRecorder(), r)
 				g.Expect(failed).To(BeNil())
@@ -43,12 +43,12 @@ func TestMessageReplacesTheBody(t *testing.T) {
 				g.Expect(failed).To(HaveField("Status", http.StatusRequestEntityTooLarge))
 				g.Expect(io.ReadAll(io.LimitReader(r.Body, int64(len(body))))).To(Equal(message))
 				if len(body) > SmallMessage {
-					g.Expect(m.places).To(HaveLen(1), "the end has not been read")
+					g.Expect(m.places.all).To(HaveLen(1), "the end has not been read")
 				}
 				g.Expect(io.ReadAll(r.Body)).To(BeEmpty())
-				g.Expect(m.places).To(BeEmpty())
+				g.Expect(m.places.all).To(BeEmpty())
 				release()
-				g.Expect(m.places).To(BeEmpty(), "it is released once")
+				g.Expect(m.places.all).To(BeEmpty(), "it is released once")
 			})
 		}
 	}
@@ -76,6 +76,25 @@ func TestBodyEndsAtItsLength(t *testing.T) {
 	}
 }
 
+// Who forwards a message must not take the fault of its client for that of the server.
+func TestErrorsOfBodiesAreMarked(t *testing.T) {
+	for name, c := range map[string]struct {
+		body   io.Reader
+		marked bool
+	}{
+		"whole":      {strings.NewReader("{}"), false},
+		"breaks off": {io.MultiReader(strings.NewReader("{"), iotest.ErrReader(io.ErrUnexpectedEOF)), true},
+		"malformed":  {iotest.ErrReader(errors.New("malformed chunked encoding")), true},
+	} {
+		g, r := NewWithT(t), newRequest(c.body)
+		r.ContentLength = -1
+		MarkErrors(r)
+		_, err := io.ReadAll(r.Body)
+		var marked *ReadError
+		g.Expect(errors.As(err, &marked)).To(Equal(c.marked), "%s: %v", name, err)
+	}
+}
+
 func TestNoBodyIsKept(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/mcp", http.NoBody)
 	EndAtLength(r)
@@ -99,14 +118,14 @@ func TestPeekedMessagesReleaseTheirPlaces(t *testing.T) {
 			body := strings.Repeat("x", c.size)
 			r := newRequest(io.MultiReader(strings.NewReader(body)))
 			release := m.Peek(r)
-			g.Expect(m.places).To(HaveLen(c.places))
+			g.Expect(m.places.all).To(HaveLen(c.places))
 			begin := min(c.size, limit+1)
 			g.Expect(io.ReadAll(io.LimitReader(r.Body, int64(begin)))).To(HaveLen(begin))
-			g.Expect(m.places).To(HaveLen(c.places), "the end has not been read")
+			g.Expect(m.places.all).To(HaveLen(c.places), "the end has not been read")
 			g.Expect(io.ReadAll(r.Body)).To(HaveLen(c.size - begin))
-			g.Expect(m.places).To(BeEmpty())
+			g.Expect(m.places.all).To(BeEmpty())
 			release()
-			g.Expect(m.places).To(BeEmpty(), "it is released once")
+			g.Expect(m.places.all).To(BeEmpty(), "it is released once")
 		})
 	}
 }
@@ -122,18 +141,18 @@ func TestPeekedMessagesAreNotCopied(t *testing.T) {
 	g.Expect(failed).To(BeNil())
 	defer release()
 	g.Expect(string(message)).To(Equal(body))
-	g.Expect(peeking.places).To(HaveLen(1))
-	g.Expect(reading.places).To(BeEmpty())
+	g.Expect(peeking.places.all).To(HaveLen(1))
+	g.Expect(reading.places.all).To(BeEmpty())
 	g.Expect(io.ReadAll(r.Body)).To(Equal([]byte(body)))
-	g.Expect(peeking.places).To(BeEmpty())
+	g.Expect(peeking.places.all).To(BeEmpty())
 }
 
 func TestLargeMessagesWaitForAPlace(t *testing.T) {
 	g := NewWithT(t)
 	m := NewReader(maxHeldBytes)
-	g.Expect(cap(m.places)).To(Equal(1))
-	g.Expect(cap(NewReader(1).places)).To(Equal(MaxLargeMessages))
-	m.places <- struct{}{}
+	g.Expect(cap(m.places.all)).To(Equal(1))
+	g.Expect(cap(NewReader(1).places.all)).To(Equal(MaxLargeMessages))
+	m.places.all <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, _, failed := m.Read(httptest.NewRecorder(), newRequest(strings.NewReader(strings.Repeat("x", SmallMessage+1))).WithContext(ctx))
@@ -181,15 +200,15 @@ func TestTheTimeOfAMessageIsWithoutTheWaitForAPlace(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := NewWithT(t)
 				m := NewReader(maxHeldBytes)
-				m.places <- struct{}{}
-				time.AfterFunc(messageTimeout-time.Second, func() { <-m.places })
+				m.places.all <- struct{}{}
+				time.AfterFunc(messageTimeout-time.Second, func() { <-m.places.all })
 				conn := &timed{ResponseRecorder: httptest.NewRecorder()}
 				rest := &slowly{strings.NewReader("x"), conn, c.takes / 2} // It is read twice, up to its end.
 				r := newRequest(io.MultiReader(strings.NewReader(strings.Repeat("x", SmallMessage)), rest))
 				_, release, failed := m.Read(conn, r)
 				if c.status != 0 {
 					g.Expect(failed).To(HaveField("Status", c.status))
-					g.Expect(m.places).To(BeEmpty())
+					g.Expect(m.places.all).To(BeEmpty())
 					return
 				}
 				g.Expect(failed).To(BeNil())

@@ -214,7 +214,6 @@ func (c *call) session(interrupted bool) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// address is that of the client, or of the proxy in front of it.
 func (c *call) version() string {
 	if header := c.request.Header.Get("Mcp-Protocol-Version"); header != "" {
 		return bounded(header)

@@ -69,7 +69,11 @@ type batch struct {
 	count, size int
 	// arrivals is true if numbers were taken that no earlier batch tells of.
 	arrivals bool
-	written  chan struct{}
+	// dropped is how many dropped lines the earlier batches tell of.
+	dropped uint64
+	// written is closed after the write, which may have failed.
+	written chan struct{}
+	failed  bool
 }
 
 func newBatch() *batch { return &batch{written: make(chan struct{})} }
@@ -106,6 +110,9 @@ func (l *lines) tell(in *batch) {
 	defer timer.Stop()
 	select {
 	case <-in.written:
+		if in.failed {
+			l.metrics.lines.WithLabelValues(resultUntold).Inc()
+		}
 	case <-timer.C:
 		l.stalled.Store(true)
 		l.metrics.lines.WithLabelValues(resultUntold).Inc()
@@ -156,6 +163,8 @@ func (l *lines) writeBatch() (last bool) {
 	if err != nil {
 		l.dropped += uint64(b.count) //nolint:gosec // it is a length
 		l.metrics.lines.WithLabelValues(resultDropped).Add(float64(b.count))
+		b.failed = true
+		l.told, l.next.arrivals = b.dropped, l.next.arrivals || b.arrivals // The next batch tells instead.
 	} else {
 		l.metrics.lines.WithLabelValues(resultWritten).Add(float64(b.count))
 	}
@@ -168,6 +177,7 @@ func (l *lines) takeBatch() (b *batch, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b = l.next
+	b.dropped = l.told
 	l.next = newBatch()
 	if l.dropped > l.told {
 		l.told = l.dropped

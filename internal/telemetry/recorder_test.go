@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/fixpoint-dev/fixpoint/internal/authorization"
 	"github.com/fixpoint-dev/fixpoint/internal/callpolicy"
@@ -387,6 +389,29 @@ func TestLinesThatNobodyReads(t *testing.T) {
 	g.Expect(last.Sequence).To(BeEquivalentTo(calls))
 	g.Expect(last.Dropped).To(BeEquivalentTo(calls-written), "lines and told gap equal calls")
 	g.Expect(entries).To(ContainElement(HaveField("Audit", lineDropped)))
+}
+
+// full is a disk without space.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// What could not be written counts as untold, and the next write tells it.
+func TestNumbersThatCouldNotBeWritten(t *testing.T) {
+	g, out, metrics := NewWithT(t), &output{}, NewMetrics()
+	l := &lines{out: full{}, maxWait: testTimeout, metrics: metrics, next: newBatch(), wake: make(chan struct{}, 1)}
+	l.add([]byte("too long for the queue"))
+	_, in := l.take()
+	l.writeBatch()
+	l.tell(in)
+	g.Expect(testutil.ToFloat64(metrics.lines.WithLabelValues(resultUntold))).To(Equal(1.0))
+
+	l.out = out
+	l.writeBatch()
+
+	g.Expect(out.all(g)).To(HaveExactElements(
+		And(HaveField("Audit", lineDropped), HaveField("Dropped", BeEquivalentTo(1))),
+		And(HaveField("Audit", lineArrival), HaveField("Sequence", BeEquivalentTo(1)))))
 }
 
 // A request whose number is not written yet has it in its record, because Close may come in between.
