@@ -22,12 +22,6 @@ var (
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 
-// Resource returns the qualified name of a resource of this group, for errors
-// and RESTMapper lookups.
-func Resource(resource string) schema.GroupResource {
-	return SchemeGroupVersion.WithResource(resource).GroupResource()
-}
-
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
 		&AppService{},
