@@ -19,6 +19,19 @@ const (
 	PodSecurityRestricted PodSecurityStandard = "Restricted"
 )
 
+// Condition types of the optional phases of AppService that MCPServer does not
+// have, and their reasons.
+const (
+	// ConditionPreDeployReady says whether the Job of spec.hooks.preDeploy has
+	// succeeded for the current version of what it runs.
+	ConditionPreDeployReady = "PreDeployReady"
+
+	// ReasonHookFailed: the Job of a hook has failed; the message says why. The
+	// Deployment is left unchanged. Correct what the hook runs, or delete the
+	// Job to run it again.
+	ReasonHookFailed = "HookFailed"
+)
+
 // AppServiceSpec is the desired state of a web application.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.replicas) && has(self.autoscaling))",fieldPath=".replicas",message="replicas and autoscaling are mutually exclusive: remove replicas to let the autoscaler set the number of pods, or remove autoscaling to set a fixed number"

@@ -32,7 +32,8 @@ const (
 // Condition types of AppService, one for each phase that the spec configures;
 // other phases have no condition. True: the phase is ready. False: the phase
 // waits or has failed, as the reason says. Unknown: the phase waits for an
-// earlier phase.
+// earlier phase. Those of optional phases that MCPServer does not have are in
+// appservice_types.go.
 const (
 	// ConditionDependenciesReady says whether all Secrets, ConfigMaps,
 	// ServiceAccounts and PersistentVolumeClaims that the spec references, and
@@ -44,10 +45,6 @@ const (
 
 	// ConditionServiceReady says whether the Service is applied.
 	ConditionServiceReady = "ServiceReady"
-
-	// ConditionPreDeployReady says whether the Job of spec.hooks.preDeploy has
-	// succeeded for the current version of what it runs.
-	ConditionPreDeployReady = "PreDeployReady"
 
 	// ConditionDeploymentReady says whether the rollout of the Deployment is
 	// complete and all replicas are available.
@@ -178,11 +175,6 @@ const (
 	// ReasonPodsFailing: pods of the new version cannot start, for example
 	// because the image cannot be pulled or the container crashes.
 	ReasonPodsFailing = "PodsFailing"
-
-	// ReasonHookFailed: the Job of a hook has failed; the message says why. The
-	// Deployment is left unchanged. Correct what the hook runs, or delete the
-	// Job to run it again.
-	ReasonHookFailed = "HookFailed"
 
 	// ReasonIngressClassMissing: the IngressClass in
 	// spec.ingress.ingressClassName does not exist. Install an ingress

@@ -97,6 +97,7 @@ func TestConstantsAreUnique(t *testing.T) {
 // documents maps the files with constants to the documents that must list them.
 var documents = map[string]string{
 	"conditions.go":               "appservice.md",
+	"appservice_types.go":         "appservice.md",
 	"mcpserver_conditions.go":     "mcpserver.md",
 	"securestorage_conditions.go": "securestorage.md",
 }

@@ -12,6 +12,7 @@ import (
 
 func TestConditionsContract(t *testing.T) {
 	conditionstest.Contract{
+		Own:      []string{"apis/v1beta1/conditions.go", "apis/v1beta1/appservice_types.go"},
 		Packages: []string{"controllers/appservice", "internal/references", "internal/workload"},
 		Phases:   conditionstest.Names(Phases()),
 		Page:     "docs/appservice.md",

@@ -9,7 +9,7 @@ import (
 
 func TestConditionsContract(t *testing.T) {
 	conditionstest.Contract{
-		Own:      "apis/v1beta1/mcpserver_conditions.go",
+		Own:      []string{"apis/v1beta1/mcpserver_conditions.go"},
 		Packages: []string{"controllers/mcpserver", "internal/references", "internal/workload"},
 		Phases:   conditionstest.Names(Phases()),
 		Page:     "docs/mcpserver.md",

@@ -14,7 +14,7 @@ import (
 )
 
 var contract = conditionstest.Contract{
-	Own:      "apis/v1beta1/securestorage_conditions.go",
+	Own:      []string{"apis/v1beta1/securestorage_conditions.go"},
 	Packages: []string{"controllers/securestorage"},
 	// Their values are constants, which the other tests of the contract find.
 	ReasonVariables: []string{"reason", "notEncryptedReason"},

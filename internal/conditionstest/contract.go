@@ -44,9 +44,9 @@ var phaseRow = regexp.MustCompile("(?m)^\\| (\\d+) \\| `?(\\w+)`? \\|")
 // Contract is what one kind promises. Paths are relative to the root of the project. The tests of a controller
 // in a directory below controllers run it.
 type Contract struct {
-	// Own is the file that declares the conditions and reasons of this kind alone. A kind without a file of its
-	// own uses those of apis/v1beta1/conditions.go, and has to use all of them.
-	Own string
+	// Own are the files that declare the conditions and reasons of this kind, which has to use all of them. Beside
+	// them, it may use those of apis/v1beta1/conditions.go.
+	Own []string
 	// Packages are those that set the kind's conditions.
 	Packages []string
 	// ReasonVariables are the names of functions, fields and parameters that hold one of the reasons.
@@ -81,9 +81,9 @@ func (c Contract) Run(t *testing.T) {
 
 func (c Contract) declaredReasonsAreUsed(t *testing.T) {
 	users := c.reasonUsers(t)
-	for name, value := range c.constants(t, c.ownFile(), "Reason") {
+	for name, value := range c.own(t, "Reason") {
 		if len(users[value]) == 0 {
-			t.Errorf("%s (%q) is declared in %s, but no package uses it: use it or remove it", name, value, c.ownFile())
+			t.Errorf("%s (%q) is declared in %s, but no package uses it: use it or remove it", name, value, c.Own)
 		}
 	}
 }
@@ -138,9 +138,9 @@ func (c Contract) conditionsAreDeclared(t *testing.T) {
 			t.Errorf("the condition %s is set, but apis/v1beta1 does not declare it", condition)
 		}
 	}
-	for name, condition := range c.constants(t, c.ownFile(), "Condition") {
+	for name, condition := range c.own(t, "Condition") {
 		if !slices.Contains(set, condition) {
-			t.Errorf("%s (%q) is declared in %s, but no phase has this condition", name, condition, c.ownFile())
+			t.Errorf("%s (%q) is declared in %s, but no phase has this condition", name, condition, c.Own)
 		}
 	}
 }
@@ -161,8 +161,8 @@ func (c Contract) pageListsPhases(t *testing.T) {
 // pageListsConditions requires a row of a table for every condition and reason of the kind.
 func (c Contract) pageListsConditions(t *testing.T) {
 	page := c.page(t)
-	terms := c.constants(t, c.ownFile(), "Reason")
-	maps.Copy(terms, c.constants(t, c.ownFile(), "Condition"))
+	terms := c.own(t, "Reason")
+	maps.Copy(terms, c.own(t, "Condition"))
 	for name, value := range terms {
 		if !strings.Contains(page, "\n| `"+value+"` | ") {
 			t.Errorf("%s has no row for %s (`%s`)", c.Page, name, value)
@@ -191,25 +191,31 @@ func (c Contract) page(t *testing.T) string {
 	return string(text)
 }
 
-func (c Contract) ownFile() string {
-	if c.Own != "" {
-		return c.Own
+// own are the constants with a prefix that the kind has to use, by name. There is at least one.
+func (c Contract) own(t *testing.T, prefix string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, file := range c.Own {
+		maps.Copy(all, c.constantsIn(t, file, prefix))
 	}
-	return shared
+	if len(all) == 0 {
+		t.Fatalf("%s have no constants %s...", c.Own, prefix)
+	}
+	return all
 }
 
 // declared are the constants with a prefix that the kind may use, by name.
 func (c Contract) declared(t *testing.T, prefix string) map[string]string {
 	t.Helper()
-	all := c.constants(t, shared, prefix)
-	maps.Copy(all, c.constants(t, c.ownFile(), prefix))
+	all := c.constantsIn(t, shared, prefix)
+	maps.Copy(all, c.own(t, prefix))
 	return all
 }
 
 // OwnReasons returns the reasons that the kind declares, by the name of the constant.
 func (c Contract) OwnReasons(t *testing.T) map[string]string {
 	t.Helper()
-	return c.constants(t, c.ownFile(), "Reason")
+	return c.own(t, "Reason")
 }
 
 // reasonUsers are the packages that use each reason.
@@ -258,16 +264,7 @@ func (c Contract) parse(t *testing.T, path string) []*ast.File {
 	return files
 }
 
-// constants are the string constants with a prefix, by name. There is at least one.
-func (c Contract) constants(t *testing.T, path, prefix string) map[string]string {
-	t.Helper()
-	values := c.constantsIn(t, path, prefix)
-	if len(values) == 0 {
-		t.Fatalf("%s has no constants %s...", path, prefix)
-	}
-	return values
-}
-
+// constantsIn are the string constants of a file or package with a prefix, by name.
 func (c Contract) constantsIn(t *testing.T, path, prefix string) map[string]string {
 	t.Helper()
 	values := map[string]string{}

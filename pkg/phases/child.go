@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -160,6 +161,7 @@ func (m Children[S, C, L]) Declare(scheme *runtime.Scheme) (d Declaration[S], er
 	if m.Desired == nil {
 		return d, errors.New("Desired is nil")
 	}
+	m.Desired = withoutNil(m.Desired)
 	if m.kind, err = kindOf[L](scheme); err != nil {
 		return d, fmt.Errorf("the child's type: %w", err)
 	}
@@ -188,6 +190,17 @@ func (m Children[S, C, L]) Declare(scheme *runtime.Scheme) (d Declaration[S], er
 	case PruneInOrder:
 	}
 	return d, nil
+}
+
+// withoutNil fails for members that are nil, which have no name to find them by.
+func withoutNil[S any, C ssa.Configuration](desired func(S) ([]C, error)) func(S) ([]C, error) {
+	return func(scope S) ([]C, error) {
+		members, err := desired(scope)
+		if err == nil && slices.ContainsFunc(members, func(member C) bool { return isNil(member) }) {
+			return nil, reconcile.TerminalError(errors.New("Desired returns a member that is nil: this is a bug in the operator"))
+		}
+		return members, err
+	}
 }
 
 // settled is nil if whether a member is ready does not follow from its own fields.
@@ -647,18 +660,22 @@ func (m *Children[S, C, L]) wrong(p Reconcile[S], desired []C) Verdict {
 	names, _ := m.names(p)
 	owners := p.Owner.GetNamespace()
 	for i, member := range desired {
-		kind, namespace, name := ptr.Deref(member.GetKind(), ""), ptr.Deref(member.GetNamespace(), ""), ptr.Deref(member.GetName(), "")
+		kind := schema.FromAPIVersionAndKind(ptr.Deref(member.GetAPIVersion(), ""), ptr.Deref(member.GetKind(), ""))
+		namespace, name := ptr.Deref(member.GetNamespace(), ""), ptr.Deref(member.GetName(), "")
 		switch {
-		case kind != m.kind.Kind:
-			return bug(fmt.Sprintf("the configuration is of kind %q, and the phase's child is a %s", kind, m.kind.Kind))
+		case kind.Empty():
+			return bug(fmt.Sprintf("Desired returns a %T without a kind (its constructor sets it)", member))
+		case kind != m.kind:
+			return bug(fmt.Sprintf("Desired returns a configuration of %s, and the child's Go type is of %s", kindAndVersion(kind), kindAndVersion(m.kind)))
 		case owners != "" && namespace != owners:
-			return bug(fmt.Sprintf("the configuration has the namespace %q, and its owner is in %q", namespace, owners))
+			return bug(fmt.Sprintf("Desired returns a configuration in the namespace %q, and the owner is in %q "+
+				"(a cluster-scoped child needs a cluster-scoped owner)", namespace, owners))
 		case namespace != m.namespaceIn(p):
-			return bug(fmt.Sprintf("the configuration has the namespace %q, and the phase's ChildNamespace is %q", namespace, m.namespaceIn(p)))
+			return bug(fmt.Sprintf("Desired returns a configuration in the namespace %q, and ChildNamespace is %q", namespace, m.namespaceIn(p)))
 		case !slices.Contains(names, name):
-			return bug(fmt.Sprintf("the configuration has the name %q, and the phase's child is named %q", name, names[0]))
+			return bug(fmt.Sprintf("Desired returns a configuration with the name %q, and ChildName is %q (by default, it is the name of the owner)", name, names[0]))
 		case slices.Contains(namesOf(desired[:i]), name):
-			return bug(fmt.Sprintf("two members have the name %q", name))
+			return bug(fmt.Sprintf("Desired returns two members with the name %q", name))
 		}
 	}
 	return nil
@@ -676,6 +693,10 @@ func (m *Children[S, C, L]) shared(p Reconcile[S], name string) Verdict {
 		}
 	}
 	return nil
+}
+
+func noVerdict(phase string) Verdict {
+	return bug("phase " + phase + " gave no verdict and no error (a function returned nil, or the zero value of a verdict)")
 }
 
 func bug(what string) Verdict {

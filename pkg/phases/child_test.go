@@ -620,6 +620,11 @@ func TestReadyDecidesByMoreThanTheHealthOfAChild(t *testing.T) {
 	g.Expect(h.states()).To(ContainElement("Ready=True/Ready"))
 }
 
+func versionOf(version string, c *deviceConfiguration) *deviceConfiguration {
+	c.WithAPIVersion(machineGroup.Group + "/" + version)
+	return c
+}
+
 func TestConfigurationOfAnotherObjectIsRefused(t *testing.T) {
 	cases := map[string]struct {
 		desired *deviceConfiguration
@@ -627,12 +632,15 @@ func TestConfigurationOfAnotherObjectIsRefused(t *testing.T) {
 		// namespace is that of the phase, if it has one.
 		namespace string
 	}{
-		"another name":      {disk("axis"), `the configuration has the name "axis", and the phase's child is named "boot"`, ""},
-		"another kind":      {nic("boot"), `the configuration is of kind "Nic", and the phase's child is a Disk`, ""},
-		"another namespace": {inNamespace(disk("boot"), "elsewhere"), `the configuration has the namespace "elsewhere", and its owner is in "lab"`, ""},
-		"another namespace, which the phase names": {inNamespace(disk("boot"), "elsewhere"), `the configuration has the namespace "elsewhere", and its owner is in "lab"`, "elsewhere"},
-		"no namespace": {inNamespace(disk("boot"), ""), `the configuration has the namespace "", and its owner is in "lab"`, ""},
-		"another namespace than that of the phase": {disk("boot"), `the configuration has the namespace "lab", and the phase's ChildNamespace is "elsewhere"`, "elsewhere"},
+		"another name": {disk("axis"), `Desired returns a configuration with the name "axis", and ChildName is "boot" (by default, it is the name of the owner)`, ""},
+		"another kind": {nic("boot"), "Desired returns a configuration of lab.example.com/v1 Nic, and the child's Go type is of lab.example.com/v1 Disk", ""},
+		"another version": {versionOf("v2", disk("boot")),
+			"Desired returns a configuration of lab.example.com/v2 Disk, and the child's Go type is of lab.example.com/v1 Disk", ""},
+		"another namespace": {inNamespace(disk("boot"), "elsewhere"), `Desired returns a configuration in the namespace "elsewhere", and the owner is in "lab"`, ""},
+		"another namespace, which the phase names": {inNamespace(disk("boot"), "elsewhere"),
+			`Desired returns a configuration in the namespace "elsewhere", and the owner is in "lab"`, "elsewhere"},
+		"no namespace": {inNamespace(disk("boot"), ""), `Desired returns a configuration in the namespace "", and the owner is in "lab"`, ""},
+		"another namespace than that of the phase": {disk("boot"), `Desired returns a configuration in the namespace "lab", and ChildNamespace is "elsewhere"`, "elsewhere"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -718,7 +726,7 @@ func TestChildWhoseHealthIsNilIsNotReady(t *testing.T) {
 	h.settle(t)
 
 	g.Expect(h.states()).To(ContainElements("Ready=False/Failed", "BootReady=False/Failed", "Stalled=True/Failed"))
-	g.Expect(h.condition(t, "BootReady").Message).To(Equal("phase Boot gave no verdict: this is a bug in the operator"))
+	g.Expect(h.condition(t, "BootReady").Message).To(Equal("phase Boot gave no verdict and no error (a function returned nil, or the zero value of a verdict): this is a bug in the operator"))
 }
 
 func TestChildThatIsGivenNoVerdictIsNotApplied(t *testing.T) {
@@ -728,7 +736,7 @@ func TestChildThatIsGivenNoVerdictIsNotApplied(t *testing.T) {
 	}{
 		"by Requires": {func(boot *diskPhase) {
 			boot.Requires = func(context.Context, *scope) (phases.Verdict, error) { return nil, nil }
-		}, "phase Boot gave no verdict: this is a bug in the operator"},
+		}, "phase Boot gave no verdict and no error (a function returned nil, or the zero value of a verdict): this is a bug in the operator"},
 		"by Adopt": {func(boot *diskPhase) { boot.Adopt = func(*scope, *Disk) phases.Verdict { return nil } },
 			"phase Boot gave no verdict on the adoption of Disk boot: this is a bug in the operator"},
 	} {

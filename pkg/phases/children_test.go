@@ -195,13 +195,14 @@ func TestMembersOfOneNameAreRefused(t *testing.T) {
 
 	g.Expect(cluster.writes).To(Equal([]string{"finalize", "status"}))
 	g.Expect(h.states()).To(ContainElement("Stalled=True/Failed"))
-	g.Expect(h.condition(t, "VolumesReady").Message).To(Equal(`two members have the name "a": this is a bug in the operator`))
+	g.Expect(h.condition(t, "VolumesReady").Message).To(Equal(`Desired returns two members with the name "a": this is a bug in the operator`))
 }
 
 func TestMembersOfAnotherKindOrNamespaceAreRefused(t *testing.T) {
 	for want, member := range map[string]*deviceConfiguration{
-		`the configuration is of kind "Nic", and the phase's child is a Disk: this is a bug in the operator`:        nic("b"),
-		`the configuration has the namespace "elsewhere", and its owner is in "lab": this is a bug in the operator`: inNamespace(disk("b"), "elsewhere"),
+		"Desired returns a configuration of lab.example.com/v1 Nic, and the child's Go type is of lab.example.com/v1 Disk: this is a bug in the operator": nic("b"),
+		`Desired returns a configuration in the namespace "elsewhere", and the owner is in "lab" ` +
+			"(a cluster-scoped child needs a cluster-scoped owner): this is a bug in the operator": inNamespace(disk("b"), "elsewhere"),
 	} {
 		g := NewWithT(t)
 		cluster := newFakeCluster()
@@ -216,6 +217,37 @@ func TestMembersOfAnotherKindOrNamespaceAreRefused(t *testing.T) {
 
 		g.Expect(cluster.writes).To(Equal([]string{"finalize", "status"}))
 		g.Expect(h.condition(t, "VolumesReady").Message).To(Equal(want))
+	}
+}
+
+func TestConfigurationsOfNoKindAreRefused(t *testing.T) {
+	for want, member := range map[string]*deviceConfiguration{
+		"Desired returns a member that is nil: this is a bug in the operator": nil,
+		"Desired returns a *phases_test.deviceConfiguration without a kind (its constructor sets it): this is a bug in the operator": {
+			ObjectMetaApplyConfiguration: disk("b").ObjectMetaApplyConfiguration,
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			g := NewWithT(t)
+			cluster := newFakeCluster()
+			volumes := disksOf("Volumes")
+			volumes.Desired = func(*scope) ([]*deviceConfiguration, error) {
+				return []*deviceConfiguration{disk("a"), member}, nil
+			}
+			h := newHarness(cluster, volumes)
+			cluster.createMachine(&Machine{})
+
+			h.mustReconcile(t)
+
+			g.Expect(cluster.writes).To(Equal([]string{"finalize", "status"}))
+			g.Expect(h.states()).To(ContainElement("Stalled=True/Failed"))
+			g.Expect(h.condition(t, "VolumesReady").Message).To(Equal(want))
+
+			// When the Machine is deleted, the bug does not block it
+			cluster.deleteMachine()
+			h.settle(t)
+			g.Expect(cluster.machine()).To(BeNil())
+		})
 	}
 }
 

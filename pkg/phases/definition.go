@@ -36,9 +36,9 @@ type Definition[O client.Object, S any] struct {
 	Conditions func(object O) []metav1.Condition
 	// Status builds the status from what the reconcile found. It holds every condition of the summary.
 	Status func(scope S, summary Summary) ssa.Configuration
-	// Events are those about what Status says beside the conditions. They are computed and emitted after the status has been
-	// written, so that an Event may be lost when the process ends, and is not repeated if it is about a difference from the
-	// status that the object had before. Optional.
+	// Events are those about what Status says beside the conditions. It is called after the status has been written, and
+	// also if the status did not change: return an Event only for a difference between the status that the object had
+	// before and the one that Status returns. If the process ends in between, the Event is lost. Optional.
 	Events func(scope S, summary Summary) []Event
 	// Suspended says whether reconciliation of the object is suspended. Optional.
 	Suspended func(object O) bool
@@ -49,8 +49,8 @@ type Definition[O client.Object, S any] struct {
 	// is reported at once. A status that only says [WaitVerdict.Briefly] may be put off later as well, for [BriefInterval].
 	// Optional: zero puts nothing off.
 	ReportInterval time.Duration
-	// Postpone says for how long a reconcile that costs more than it is worth at the moment is put off;
-	// zero is not at all. Optional.
+	// Postpone delays a reconcile by the duration that it returns, for instance one that is not urgent while the service
+	// that it calls is throttled. Zero delays nothing. Optional.
 	Postpone func(ctx context.Context, object O) time.Duration
 }
 
@@ -163,7 +163,7 @@ func (e *Engine[O, S]) checkDefinition() error {
 		problems = append(problems, errors.New("Scope, Conditions and Status are required"))
 	}
 	if len(problems) == 0 {
-		problems = append(problems, checkStatus(e.def))
+		problems = append(problems, checkStatus(e.def, e.kind))
 	}
 	return errors.Join(problems...)
 }

@@ -169,6 +169,15 @@ func TestResultSaysWhenToReconcileAgain(t *testing.T) {
 			phases: []phase{observes("A", nil)},
 			ready:  "Ready=False/Failed",
 		},
+		"the zero value of a verdict is a bug in the operator": {
+			phases:  []phase{observes("A", phases.DoneVerdict{})},
+			ready:   "Ready=False/Failed",
+			message: "A: phase A gave no verdict and no error (a function returned nil, or the zero value of a verdict): this is a bug in the operator",
+		},
+		"the zero value of a wait is one, too": {
+			phases: []phase{observes("A", phases.WaitVerdict{})},
+			ready:  "Ready=False/Failed",
+		},
 		"a step that observes Missing without an Ensure": {
 			phases:  []phase{observes("A", phases.Missing("IPMissing", "allocate an IP"))},
 			failure: errors.New("the step A observed that it has to allocate an IP, and has no Ensure"),
@@ -693,13 +702,37 @@ func TestNewRefusesWrongDefinitions(t *testing.T) {
 			},
 			want: "Status loses the condition Ready",
 		},
+		"a status of another kind": {
+			spoil: func(h *harness) {
+				h.definition.Status = func(_ *scope, summary phases.Summary) ssa.Configuration {
+					return ssa.StatusOf(&Machine{}, machineGroup.WithKind("Engine"), MachineStatus{Conditions: summary.Conditions})
+				}
+			},
+			want: `Status returns a configuration of "lab.example.com/v1 Engine", and the object is of "lab.example.com/v1 Machine": build it for the kind of the object`,
+		},
+		"a status that the object's type does not have": {
+			spoil: func(h *harness) {
+				h.definition.Status = func(_ *scope, summary phases.Summary) ssa.Configuration {
+					return ssa.StatusOf(&Machine{}, machineGroup.WithKind("Machine"), map[string]any{"conditions": summary.Conditions, "drifts": 7})
+				}
+			},
+			want: "reading the configuration that Status returns as *phases_test.Machine: ",
+		},
+		"conditions that are not read back": {
+			spoil: func(h *harness) {
+				h.definition.Conditions = func(machine *Machine) []metav1.Condition {
+					return slices.Clip(machine.Status.Conditions[:min(1, len(machine.Status.Conditions))])
+				}
+			},
+			want: "Conditions does not return the condition BootReady, which Status has written: return all of status.conditions",
+		},
 		"a status that cannot cope with an empty object": {
 			spoil: func(h *harness) {
 				h.definition.Status = func(s *scope, summary phases.Summary) ssa.Configuration {
 					return machineStatus(s.machine.Finalizers[0], summary)
 				}
 			},
-			want: "Scope or Status panics on an empty object",
+			want: "Scope, Status or Conditions panics on an empty object",
 		},
 		"no controller": {
 			spoil: func(h *harness) { h.definition.Controller = "" },

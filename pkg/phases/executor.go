@@ -186,7 +186,7 @@ func (x *executor) do(ctx context.Context, phase string, action Do) (Verdict, er
 	case isSuperseded(err):
 		x.changes = x.changes[:len(x.changes)-1] // nothing was done
 	case err == nil && verdict == nil:
-		return bug(fmt.Sprintf("phase %s gave no verdict", phase)), nil
+		return noVerdict(phase), nil
 	default:
 		change.Pending = err != nil || !verdict.IsDone()
 	}

@@ -478,13 +478,13 @@ func TestPhaseWhoseProposalsLeadNowhereIsABug(t *testing.T) {
 		},
 		"it answers nothing": {
 			next:    func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) { return nil, nil },
-			message: "phase Registration gave no verdict: this is a bug in the operator",
+			message: "phase Registration gave no verdict and no error (a function returned nil, or the zero value of a verdict): this is a bug in the operator",
 		},
 		"its action has no verdict": {
 			next: func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) {
 				return phases.Do{Action: phases.ActionEnsure, What: "x", Reason: "X", Func: func(context.Context) (phases.Verdict, error) { return nil, nil }}, nil
 			},
-			message: "phase Registration gave no verdict: this is a bug in the operator",
+			message: "phase Registration gave no verdict and no error (a function returned nil, or the zero value of a verdict): this is a bug in the operator",
 		},
 		"its action is none of the package": {
 			next:    func(context.Context, phases.Reconcile[*scope]) (phases.Next, error) { return unknownAction{}, nil },

@@ -234,7 +234,7 @@ func kindOf[L client.Object](scheme *runtime.Scheme) (schema.GroupVersionKind, e
 func kindOfObject(object client.Object, scheme *runtime.Scheme) (schema.GroupVersionKind, error) {
 	gvk, err := apiutil.GVKForObject(object, scheme)
 	if err != nil {
-		return schema.GroupVersionKind{}, fmt.Errorf("%T is not in the scheme: %w", object, err)
+		return schema.GroupVersionKind{}, fmt.Errorf("%T is not in the scheme: call its AddToScheme: %w", object, err)
 	}
 	return gvk, nil
 }
@@ -246,6 +246,11 @@ func describe(child, owner client.Object) string {
 		name = child.GetNamespace() + "/" + name
 	}
 	return kindName(child) + " " + name
+}
+
+// kindAndVersion names a kind for people, as a manifest does.
+func kindAndVersion(kind schema.GroupVersionKind) string {
+	return kind.GroupVersion().String() + " " + kind.Kind
 }
 
 func kindName(object any) string {

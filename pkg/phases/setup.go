@@ -114,11 +114,14 @@ func (e *Engine[O, S]) watchChild(mgr ctrl.Manager, c controller.Controller, wat
 			return err
 		}
 	}
-	if _, err := mgr.GetRESTMapper().RESTMapping(watch.kind.GroupKind(), watch.kind.Version); err != nil {
-		if meta.IsNoMatchError(err) {
-			return nil // a phase that needs it says so
-		}
+	mapping, err := mgr.GetRESTMapper().RESTMapping(watch.kind.GroupKind(), watch.kind.Version)
+	switch {
+	case meta.IsNoMatchError(err):
+		return nil // a phase that needs it says so
+	case err != nil:
 		return err
+	case watch.ofNamespaced && mapping.Scope.Name() == meta.RESTScopeNameRoot:
+		return fmt.Errorf("it is cluster-scoped, and %s is namespaced: a cluster-scoped child needs a cluster-scoped owner", e.kind.Kind)
 	}
 	if err := watch.Index(mgr.GetFieldIndexer()); err != nil {
 		return err

@@ -374,6 +374,17 @@ func (i *indexes) IndexField(ctx context.Context, object client.Object, field st
 	return i.FieldIndexer.IndexField(ctx, object, field, extract)
 }
 
+// clusterScopedDisks is a cluster whose Disks have no namespace.
+type clusterScopedDisks struct{ meta.RESTMapper }
+
+func (c clusterScopedDisks) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+	mapping, err := c.RESTMapper.RESTMapping(kind, versions...)
+	if err == nil && kind.Kind == "Disk" {
+		mapping.Scope = meta.RESTScopeRoot
+	}
+	return mapping, err
+}
+
 func TestSetupFails(t *testing.T) {
 	noContact := errors.New("no contact")
 	for name, c := range map[string]struct {
@@ -386,6 +397,8 @@ func TestSetupFails(t *testing.T) {
 			"building the controller machine: watching Disk: no contact"},
 		"no index": {func(m *managed) { m.indexer = &indexes{err: noContact} },
 			"building the controller machine: watching Disk: no contact"},
+		"a cluster-scoped child of a namespaced object": {func(m *managed) { m.mapper = clusterScopedDisks{m.mapper} },
+			"building the controller machine: watching Disk: it is cluster-scoped, and Machine is namespaced: a cluster-scoped child needs a cluster-scoped owner"},
 		"a watch that is taken over": {func(m *managed) {
 			m.options.WatchChild = func(controller.Controller, phases.ChildWatch) (bool, error) { return false, noContact }
 		}, "building the controller machine: watching Disk: no contact"},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -168,12 +169,13 @@ func (e *Engine[O, S]) summarize(live O, w *walk[S], corrected []ObservedDrift) 
 // maxConditionMessage is the limit that the API server sets on a condition's message.
 const maxConditionMessage = 32768
 
-// checkStatus finds a Status function that loses conditions, by asking it for the status of an empty
-// object.
-func checkStatus[O client.Object, S any](def Definition[O, S]) (err error) {
+// checkStatus finds a Status function that loses conditions or is about another kind, and a Conditions function that
+// does not read them back, by asking for the status of an empty object. Without its conditions, each reconcile would
+// take each of them for a transition, and write the status again.
+func checkStatus[O client.Object, S any](def Definition[O, S], kind schema.GroupVersionKind) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("Scope or Status panics on an empty object: %v", r)
+			err = fmt.Errorf("Scope, Status or Conditions panics on an empty object, of which nothing was observed: check for nil: %v", r)
 		}
 	}()
 	probe := Summary{ObservedGeneration: 1, Now: metav1.Unix(1, 0)}
@@ -205,6 +207,26 @@ func checkStatus[O client.Object, S any](def Definition[O, S]) (err error) {
 		}
 		if found.ObservedGeneration != c.ObservedGeneration || !found.LastTransitionTime.Equal(&c.LastTransitionTime) {
 			return errors.New("Status loses the observedGeneration or lastTransitionTime of the condition " + c.Type + ": build the conditions with ConditionConfigurations")
+		}
+	}
+	return checkReadBack(def, kind, raw, types)
+}
+
+// checkReadBack reads what Status returns as the API server would: as an object of the kind, with its conditions.
+func checkReadBack[O client.Object, S any](def Definition[O, S], kind schema.GroupVersionKind, raw []byte, types []string) error {
+	var written metav1.TypeMeta
+	object := newObject[O]()
+	if err := errors.Join(json.Unmarshal(raw, &written), json.Unmarshal(raw, object)); err != nil {
+		return fmt.Errorf("reading the configuration that Status returns as %T: %w", object, err)
+	}
+	if written.GroupVersionKind() != kind {
+		return fmt.Errorf("Status returns a configuration of %q, and the object is of %q: build it for the kind of the object",
+			kindAndVersion(written.GroupVersionKind()), kindAndVersion(kind))
+	}
+	read := def.Conditions(object)
+	for _, conditionType := range types {
+		if meta.FindStatusCondition(read, conditionType) == nil {
+			return errors.New("Conditions does not return the condition " + conditionType + ", which Status has written: return all of status.conditions")
 		}
 	}
 	return nil

@@ -40,6 +40,8 @@ type ChildWatch struct {
 
 	// kind of the object, as the scheme of the engine has it.
 	kind schema.GroupVersionKind
+	// ofNamespaced is true if the owner is known to be namespaced.
+	ofNamespaced bool
 }
 
 // watches lists the children's kinds, each once.
@@ -60,7 +62,7 @@ func (e *Engine[O, S]) watches(mapper meta.RESTMapper) []ChildWatch {
 				owner:        e.kind.GroupKind(), isClusterScoped: isClusterScoped,
 			}
 			seen[d.kind] = h
-			watches = append(watches, ChildWatch{Object: d.Child, Handler: h, kind: d.kind})
+			watches = append(watches, ChildWatch{Object: d.Child, Handler: h, kind: d.kind, ofNamespaced: err == nil && !isClusterScoped})
 		}
 		h.settled = append(h.settled, d.Settled)
 		h.ownersName = h.ownersName || d.HasOwnersName

@@ -181,6 +181,9 @@ func treeOf(live client.Object) (map[string]any, error) {
 // desired configuration, and the server still holds the fields of that configuration for the applier.
 func decide(e evidence, req Request) (Decision, error) {
 	d := Decision{Request: req, evidence: e, reclaim: &fieldSet{}}
+	if err := checkPolicies(e.target.id, req); err != nil {
+		return Decision{}, err
+	}
 	if e.live == nil {
 		d.Action = ActionCreate
 		return d, nil

@@ -103,6 +103,25 @@ var decideTests = map[string]decideTest{
 	},
 }
 
+func TestUnknownPoliciesAreRefused(t *testing.T) {
+	for want, edit := range map[string]func(*Request){
+		`ConfigMap n/c: the drift policy "report" is unknown: use Correct or Report`:     func(r *Request) { r.Drift = "report" },
+		`ConfigMap n/c: the adoption policy "Always" is unknown: use Never or IfUnowned`: func(r *Request) { r.Adoption = "Always" },
+	} {
+		g := NewWithT(t)
+		applier, err := New(Options{Client: newServer(), FieldManager: "m"})
+		g.Expect(err).NotTo(HaveOccurred())
+		request := Request{Desired: data("a", "1"), Owner: ownedBy("o")}
+		edit(&request)
+
+		_, err = applier.Decide(request)
+
+		g.Expect(err).To(MatchError(want))
+		typed, ok := errors.AsType[*Error](err)
+		g.Expect(ok && typed.Permanent()).To(BeTrue())
+	}
+}
+
 func TestDecide(t *testing.T) {
 	for name, test := range decideTests {
 		t.Run(name, func(t *testing.T) {

@@ -28,6 +28,24 @@ const (
 	ReportDrift DriftPolicy = "Report"
 )
 
+// checkPolicies refuses unknown policies: a default in their place could revert what was to be left.
+func checkPolicies(id identity, req Request) error {
+	invalid := &Error{Reason: ReasonInvalid, Object: id.String()}
+	switch req.Adoption {
+	case "", AdoptNever, AdoptIfUnowned:
+	default:
+		invalid.Message = fmt.Sprintf("the adoption policy %q is unknown: use %s or %s", req.Adoption, AdoptNever, AdoptIfUnowned)
+		return invalid
+	}
+	switch req.Drift {
+	case "", CorrectDrift, ReportDrift:
+		return nil
+	default:
+		invalid.Message = fmt.Sprintf("the drift policy %q is unknown: use %s or %s", req.Drift, CorrectDrift, ReportDrift)
+		return invalid
+	}
+}
+
 // checkOwnership fails with an [*Error] if the object must not be written, and says whether writing it adopts it.
 //
 // An object without a controller is still the owner's if its record names the owner's UID and is the applier's own field:

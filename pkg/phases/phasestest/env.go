@@ -51,7 +51,7 @@ type TB interface {
 type Options struct {
 	// Scheme knows the Go types of the object and of all children. Required.
 	Scheme *runtime.Scheme
-	// FieldManager of the applier. Default: the definition's Controller.
+	// FieldManager of the applier, as in [ssa.Options]. Default: the definition's Controller.
 	FieldManager string
 	// TypeConverters are those of [ssa.Options], for the applier and the server.
 	TypeConverters []func(*runtime.Scheme) managedfields.TypeConverter
@@ -205,7 +205,7 @@ func (e *Env[O, S]) StopAt(request int, carriedOut bool) {
 // Requests is how many requests the engine has sent, reads from the cache included.
 func (e *Env[O, S]) Requests() int { return e.requests }
 
-// Reconcile reconciles an object once. The key is "namespace/name".
+// Reconcile reconciles an object once. The key is "namespace/name", or the name of a cluster-scoped object.
 func (e *Env[O, S]) Reconcile(key string) (result reconcile.Result, err error) {
 	e.t.Helper()
 	e.Server.Writes() // those of the test

@@ -15,7 +15,8 @@
 // It has no defaulting, validation, admission, conversion, watches, or real garbage collector: use
 // envtest for what depends on those. Without defaulting, an Update also takes over an atomic list to which its Go type
 // adds zero values, such as spec.volumeClaimTemplates of a StatefulSet: patch such an object. A kind whose Go type has a
-// field Status has a status subresource; other subresources are not served. Every kind is namespaced.
+// field Status has a status subresource; other subresources are not served. It does not know which kinds are
+// namespaced: an object without a namespace is cluster-scoped.
 package ssatest
 
 import (
