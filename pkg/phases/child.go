@@ -666,14 +666,17 @@ func (m *Children[S, C, L]) wrong(p Reconcile[S], desired []C) Verdict {
 		case kind.Empty():
 			return bug(fmt.Sprintf("Desired returns a %T without a kind (its constructor sets it)", member))
 		case kind != m.kind:
-			return bug(fmt.Sprintf("Desired returns a configuration of %s, and the child's Go type is of %s", kindAndVersion(kind), kindAndVersion(m.kind)))
+			return bug(fmt.Sprintf("Desired returns a configuration of %s, and the child's Go type is of %s",
+				kindAndVersion(kind), kindAndVersion(m.kind)))
 		case owners != "" && namespace != owners:
 			return bug(fmt.Sprintf("Desired returns a configuration in the namespace %q, and the owner is in %q "+
 				"(a cluster-scoped child needs a cluster-scoped owner)", namespace, owners))
 		case namespace != m.namespaceIn(p):
-			return bug(fmt.Sprintf("Desired returns a configuration in the namespace %q, and ChildNamespace is %q", namespace, m.namespaceIn(p)))
+			return bug(fmt.Sprintf("Desired returns a configuration in the namespace %q, and ChildNamespace is %q",
+				namespace, m.namespaceIn(p)))
 		case !slices.Contains(names, name):
-			return bug(fmt.Sprintf("Desired returns a configuration with the name %q, and ChildName is %q (by default, it is the name of the owner)", name, names[0]))
+			return bug(fmt.Sprintf("Desired returns a configuration with the name %q, and ChildName is %q "+
+				"(by default, it is the name of the owner)", name, names[0]))
 		case slices.Contains(namesOf(desired[:i]), name):
 			return bug(fmt.Sprintf("Desired returns two members with the name %q", name))
 		}

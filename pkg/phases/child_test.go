@@ -632,15 +632,20 @@ func TestConfigurationOfAnotherObjectIsRefused(t *testing.T) {
 		// namespace is that of the phase, if it has one.
 		namespace string
 	}{
-		"another name": {disk("axis"), `Desired returns a configuration with the name "axis", and ChildName is "boot" (by default, it is the name of the owner)`, ""},
-		"another kind": {nic("boot"), "Desired returns a configuration of lab.example.com/v1 Nic, and the child's Go type is of lab.example.com/v1 Disk", ""},
+		"another name": {disk("axis"),
+			`Desired returns a configuration with the name "axis", and ChildName is "boot" (by default, it is the name of the owner)`, ""},
+		"another kind": {nic("boot"),
+			"Desired returns a configuration of lab.example.com/v1 Nic, and the child's Go type is of lab.example.com/v1 Disk", ""},
 		"another version": {versionOf("v2", disk("boot")),
 			"Desired returns a configuration of lab.example.com/v2 Disk, and the child's Go type is of lab.example.com/v1 Disk", ""},
-		"another namespace": {inNamespace(disk("boot"), "elsewhere"), `Desired returns a configuration in the namespace "elsewhere", and the owner is in "lab"`, ""},
+		"another namespace": {inNamespace(disk("boot"), "elsewhere"),
+			`Desired returns a configuration in the namespace "elsewhere", and the owner is in "lab"`, ""},
 		"another namespace, which the phase names": {inNamespace(disk("boot"), "elsewhere"),
 			`Desired returns a configuration in the namespace "elsewhere", and the owner is in "lab"`, "elsewhere"},
-		"no namespace": {inNamespace(disk("boot"), ""), `Desired returns a configuration in the namespace "", and the owner is in "lab"`, ""},
-		"another namespace than that of the phase": {disk("boot"), `Desired returns a configuration in the namespace "lab", and ChildNamespace is "elsewhere"`, "elsewhere"},
+		"no namespace": {inNamespace(disk("boot"), ""),
+			`Desired returns a configuration in the namespace "", and the owner is in "lab"`, ""},
+		"another namespace than that of the phase": {disk("boot"),
+			`Desired returns a configuration in the namespace "lab", and ChildNamespace is "elsewhere"`, "elsewhere"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
