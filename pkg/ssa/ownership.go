@@ -2,6 +2,7 @@ package ssa
 
 import (
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,20 +31,16 @@ const (
 
 // checkPolicies refuses unknown policies: a default in their place could revert what was to be left.
 func checkPolicies(id identity, req Request) error {
-	invalid := &Error{Reason: ReasonInvalid, Object: id.String()}
-	switch req.Adoption {
-	case "", AdoptNever, AdoptIfUnowned:
+	var problem string
+	switch {
+	case !slices.Contains([]AdoptionPolicy{"", AdoptNever, AdoptIfUnowned}, req.Adoption):
+		problem = fmt.Sprintf("the adoption policy %q is unknown: use %s or %s", req.Adoption, AdoptNever, AdoptIfUnowned)
+	case !slices.Contains([]DriftPolicy{"", CorrectDrift, ReportDrift}, req.Drift):
+		problem = fmt.Sprintf("the drift policy %q is unknown: use %s or %s", req.Drift, CorrectDrift, ReportDrift)
 	default:
-		invalid.Message = fmt.Sprintf("the adoption policy %q is unknown: use %s or %s", req.Adoption, AdoptNever, AdoptIfUnowned)
-		return invalid
-	}
-	switch req.Drift {
-	case "", CorrectDrift, ReportDrift:
 		return nil
-	default:
-		invalid.Message = fmt.Sprintf("the drift policy %q is unknown: use %s or %s", req.Drift, CorrectDrift, ReportDrift)
-		return invalid
 	}
+	return &Error{Reason: ReasonInvalid, Object: id.String(), Message: problem}
 }
 
 // checkOwnership fails with an [*Error] if the object must not be written, and says whether writing it adopts it.
