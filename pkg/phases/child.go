@@ -378,9 +378,9 @@ func (m *Children[S, C, L]) existed(p Reconcile[S]) bool {
 func (m *Children[S, C, L]) readiness(ctx context.Context, p Reconcile[S], live L) Verdict {
 	switch {
 	case m.Ready != nil:
-		return m.Ready(ctx, p.Scope, live)
+		return given(m.Ready(ctx, p.Scope, live), m.Name)
 	case m.Health != nil:
-		return m.Health(live)
+		return given(m.Health(live), m.Name)
 	case m.onlyName == nil:
 		return Done("all " + m.kind.Kind + " objects applied")
 	default:
@@ -698,8 +698,12 @@ func (m *Children[S, C, L]) shared(p Reconcile[S], name string) Verdict {
 	return nil
 }
 
-func noVerdict(phase string) Verdict {
-	return bug("phase " + phase + " gave no verdict and no error (a function returned nil, or the zero value of a verdict)")
+// given is a verdict of the operator, or what says that it gave none.
+func given(verdict Verdict, phase string) Verdict {
+	if verdict == nil || verdict.data().kind == "" {
+		return bug("phase " + phase + " gave no verdict and no error (a function returned nil, or the zero value of a verdict)")
+	}
+	return verdict
 }
 
 func bug(what string) Verdict {

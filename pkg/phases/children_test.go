@@ -559,6 +559,9 @@ func TestVerdictOfASetIsThatOfTheGravestMember(t *testing.T) {
 		"stalled, and done with a time": {a: phases.Stalled("BadClass", ""), b: done.RecheckAfter(time.Minute), state: "VolumesReady=False/BadClass"},
 		"stalled and done":              {a: phases.Stalled("BadClass", ""), b: done, state: "VolumesReady=False/BadClass", more: "Stalled=True/BadClass"},
 		"done and stalled":              {a: done, b: phases.Stalled("BadClass", ""), state: "VolumesReady=False/BadClass", more: "Stalled=True/BadClass"},
+		"none and done":                 {a: nil, b: done, state: "VolumesReady=False/Failed", more: "Stalled=True/Failed"},
+		"done and none":                 {a: done, b: nil, state: "VolumesReady=False/Failed", more: "Stalled=True/Failed"},
+		"done and a zero value":         {a: done, b: phases.DoneVerdict{}, state: "VolumesReady=False/Failed", more: "Stalled=True/Failed"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -182,14 +182,12 @@ func (x *executor) do(ctx context.Context, phase string, action Do) (Verdict, er
 	}
 	change := &x.changes[len(x.changes)-1]
 	verdict, err := action.Func(ctx)
-	switch {
-	case isSuperseded(err):
+	if isSuperseded(err) {
 		x.changes = x.changes[:len(x.changes)-1] // nothing was done
-	case err == nil && verdict == nil:
-		return noVerdict(phase), nil
-	default:
-		change.Pending = err != nil || !verdict.IsDone()
+		return nil, err
 	}
+	verdict = given(verdict, phase)
+	change.Pending = err != nil || !verdict.IsDone()
 	return verdict, err
 }
 
