@@ -10,7 +10,7 @@ import (
 // checkMessage reads the message of a request, checks the scopes of the tool that it calls, and replaces the body. The
 // returned function releases what the message holds.
 func (a *Authorizer) checkMessage(w http.ResponseWriter, r *http.Request, who *identity) (release func(), refused *refusal) {
-	message, release, failed := a.messages.Read(w, r)
+	message, release, failed := a.messages.Read(w, r, who.issuer+" "+who.subject)
 	if failed != nil {
 		return nil, unreadable(failed)
 	}

@@ -33,7 +33,11 @@ func (p *Proxy) mirrored(next http.Handler) http.Handler {
 		}
 		read := *r
 		read.Header = r.Header.Clone()
-		message, release, failed := p.messages.Read(w, &read)
+		caller := requestbody.ClientNetwork(r)
+		if s := p.opts.Sessions; s != nil && s.Caller != nil {
+			caller = s.Caller(r)
+		}
+		message, release, failed := p.messages.Read(w, &read, caller)
 		if failed != nil {
 			requestbody.Refuse(w, r)
 			w.Header().Set("Connection", "close")

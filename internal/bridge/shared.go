@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -141,8 +142,14 @@ func (s *shared) enter(address string) *failure {
 		return drainFailure()
 	}
 	most := s.bridge.opts.MaxRequests
-	if s.inFlight >= most || s.perAddress[address] >= most-most/10 {
+	perAddress := most - most/10
+	switch {
+	case s.inFlight >= most:
 		return tooManyRequests()
+	case s.perAddress[address] >= perAddress:
+		f := tooManyRequests()
+		f.Message = fmt.Sprintf("the limit of %d requests without a session per client address is reached; try again later", perAddress)
+		return f
 	}
 	s.inFlight++
 	s.perAddress[address]++

@@ -53,7 +53,7 @@ func TestOneAddressDoesNotGetAllRequestsWithoutASession(t *testing.T) {
 	for range 9 {
 		q.Expect(s.enter(hostileAddress)).To(BeNil())
 	}
-	q.Expect(s.enter(hostileAddress)).To(HaveField("Reason", reasonTooManyRequests))
+	q.Expect(s.enter(hostileAddress)).To(And(HaveField("Reason", reasonTooManyRequests), HaveField("Message", ContainSubstring("the limit of 9 requests without a session per client address"))))
 	q.Expect(s.enter(honestAddress)).To(BeNil())
 	q.Expect(s.enter(honestAddress)).To(HaveField("Reason", reasonTooManyRequests), "the limit of all")
 	s.leave(honestAddress)

@@ -129,7 +129,7 @@ func (p *Policy) serveMessage(w http.ResponseWriter, r *http.Request, next http.
 	read := *r
 	read.Header = r.Header.Clone()
 	r = &read
-	message, release, failed := p.messages.Read(w, r)
+	message, release, failed := p.messages.Read(w, r, p.caller(r))
 	if failed != nil {
 		p.refuse(w, r, nil, unreadable(failed))
 		return

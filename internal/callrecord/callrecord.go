@@ -1,5 +1,5 @@
 // Package callrecord carries what the layers of the data path learn about a request, such as its caller and its message,
-// to the layer that records it. Without a record in the context, its functions do nothing.
+// to the layer that records it. Without a record in the context, the functions that set or read one do nothing.
 package callrecord
 
 import (

@@ -142,10 +142,11 @@ func (s *listState) ask(f fingerprint, poll Poll) {
 	s.asked.Insert(f)
 }
 
-// isFresh says whether the last snapshot is recent enough for a poll. One from after the next poll is older than it seems:
-// the clock was set back.
+// isFresh says whether the last snapshot is recent enough for a poll. One from long after the next poll is older than it
+// seems: the clock was set back. Requests of a poll may wait, so that the poll itself may take a list after the next one.
 func (s *listState) isFresh(poll Poll) bool {
-	return s.last != nil && !s.last.began.Before(poll.Began) && s.last.began.Before(poll.Began.Add(2*poll.Interval))
+	latest := poll.Began.Add(max(2*poll.Interval, poll.Interval+time.Minute))
+	return s.last != nil && !s.last.began.Before(poll.Began) && s.last.began.Before(latest)
 }
 
 // decision is how a resource is looked up.

@@ -291,15 +291,10 @@ func (o *options) carryOutAdoption(ctx context.Context, c *clients, planned adop
 	if err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	live, err = c.waitFor(wait, live, func(now object) bool {
+	live, err = c.waitFor(ctx, timeout, live, func(now object) bool {
 		return now.isCurrent() && (now.isReady() || now.condition(v1beta1.ConditionStalled) != nil)
 	})
-	if ctx.Err() != nil { // interrupted, which is no timeout
-		return ctx.Err()
-	}
-	if err != nil && wait.Err() == nil {
+	if err != nil {
 		return err
 	}
 	if !live.isReady() || !live.isCurrent() {

@@ -181,16 +181,11 @@ func (o *options) reconcile(ctx context.Context, c *clients, live object, reason
 	if err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	settled, err := c.waitFor(wait, live, func(now object) bool {
+	settled, err := c.waitFor(ctx, timeout, live, func(now object) bool {
 		handled := now.handledReconcileAt == request && now.isCurrent()
 		return handled && (now.isReady() || now.condition(v1beta1.ConditionStalled) != nil || now.suspended)
 	})
-	if ctx.Err() != nil { // interrupted, which is no timeout
-		return ctx.Err()
-	}
-	if err != nil && wait.Err() == nil {
+	if err != nil {
 		return err
 	}
 	if settled.isReady() && settled.handledReconcileAt == request {
@@ -211,12 +206,13 @@ func (o *options) reconcile(ctx context.Context, c *clients, live object, reason
 	return &exitError{code: exitFailure}
 }
 
-// waitFor watches an object until the check succeeds, and returns it as it was last. It fails if the object is deleted.
-func (c *clients) waitFor(ctx context.Context, o object, check func(object) bool) (object, error) {
-	ctx, cancel := context.WithCancel(ctx)
+// waitFor watches an object until the check succeeds or the time is over, and returns it as it was last. It fails if the
+// object is deleted, and if it is interrupted.
+func (c *clients) waitFor(ctx context.Context, timeout time.Duration, o object, check func(object) bool) (object, error) {
+	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	uid, last, done, gone := o.GetUID(), o, false, false
-	err := c.in(o.GetNamespace()).watch(ctx, o.kind.list(), func(event watch.EventType, live client.Object) {
+	err := c.in(o.GetNamespace()).watch(waiting, o.kind.list(), func(event watch.EventType, live client.Object) {
 		if live.GetUID() != uid || done || gone {
 			return
 		}
@@ -228,8 +224,13 @@ func (c *clients) waitFor(ctx context.Context, o object, check func(object) bool
 			cancel()
 		}
 	}, target{name: o.GetName()}.named()...)
-	if gone {
+	switch {
+	case gone:
 		return last, fmt.Errorf("%s is deleted", o)
+	case ctx.Err() != nil:
+		return last, ctx.Err()
+	case waiting.Err() != nil: // the check has succeeded, or the time is over
+		return last, nil
 	}
 	return last, err
 }

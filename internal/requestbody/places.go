@@ -9,66 +9,66 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 )
 
-// Places bounds the number of large messages that are held at once, in total and per client address.
+// Places bounds the number of large messages that are held at once, in total and per caller, such as a client address.
 type Places struct {
-	all        chan struct{}
-	perAddress int
+	all       chan struct{}
+	perCaller int
 
-	mu        sync.Mutex
-	addresses map[string]*share
+	mu      sync.Mutex
+	callers map[string]*share
 }
 
-// share are the places of one client address.
+// share are the places of one caller.
 type share struct {
 	places chan struct{}
 	users  int
 }
 
-// NewPlaces returns places of which one client address gets half.
+// NewPlaces returns places of which one caller gets half.
 func NewPlaces(total int) *Places {
-	return &Places{all: make(chan struct{}, total), perAddress: max(1, total/2), addresses: map[string]*share{}}
+	return &Places{all: make(chan struct{}, total), perCaller: max(1, total/2), callers: map[string]*share{}}
 }
 
 // Take waits for a place. It returns false if ctx is done before.
-func (p *Places) Take(ctx context.Context, address string) (release func(), ok bool) {
-	own := p.enter(address)
+func (p *Places) Take(ctx context.Context, caller string) (release func(), ok bool) {
+	own := p.enter(caller)
 	if !acquire(ctx, own.places) {
-		p.leave(address, own)
+		p.leave(caller, own)
 		return nil, false
 	}
 	if !acquire(ctx, p.all) {
 		<-own.places
-		p.leave(address, own)
+		p.leave(caller, own)
 		return nil, false
 	}
 	return func() {
 		<-p.all
 		<-own.places
-		p.leave(address, own)
+		p.leave(caller, own)
 	}, true
 }
 
 // Held is how many places are taken.
 func (p *Places) Held() int { return len(p.all) }
 
-func (p *Places) enter(address string) *share {
+func (p *Places) enter(caller string) *share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	own, ok := p.addresses[address]
+	own, ok := p.callers[caller]
 	if !ok {
-		own = &share{places: make(chan struct{}, p.perAddress)}
-		p.addresses[address] = own
+		own = &share{places: make(chan struct{}, p.perCaller)}
+		p.callers[caller] = own
 	}
 	own.users++
 	return own
 }
 
-func (p *Places) leave(address string, own *share) {
+func (p *Places) leave(caller string, own *share) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	own.users--
 	if own.users == 0 {
-		delete(p.addresses, address)
+		delete(p.callers, caller)
 	}
 }
 

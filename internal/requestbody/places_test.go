@@ -2,7 +2,6 @@ package requestbody
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -23,7 +22,7 @@ func TestPlacesOfLargeMessages(t *testing.T) {
 	take := func(address string) bool {
 		// A place that is free may be refused as well if the context is over, so one that lasts is taken first.
 		ctx := over
-		if own := p.addresses[address]; len(p.all) < 4 && (own == nil || len(own.places) < p.perAddress) {
+		if own := p.callers[address]; len(p.all) < 4 && (own == nil || len(own.places) < p.perCaller) {
 			ctx = t.Context()
 		}
 		release, ok := p.Take(ctx, address)
@@ -34,15 +33,15 @@ func TestPlacesOfLargeMessages(t *testing.T) {
 	}
 	g.Expect([]bool{take("a"), take("a"), take("a")}).To(Equal([]bool{true, true, false}))
 	g.Expect([]bool{take("b"), take("b"), take("c")}).To(Equal([]bool{true, true, false}))
-	g.Expect(p.addresses).To(And(HaveLen(2), HaveKey("a"), HaveKey("b")), "an address that has no place is forgotten")
+	g.Expect(p.callers).To(And(HaveLen(2), HaveKey("a"), HaveKey("b")), "an address that has no place is forgotten")
 	releases[0]()
 	g.Expect([]bool{take("c"), take("a")}).To(Equal([]bool{true, false}))
 	for _, release := range releases[1:] {
 		release()
 	}
-	g.Expect(p.addresses).To(BeEmpty())
+	g.Expect(p.callers).To(BeEmpty())
 	g.Expect(p.all).To(BeEmpty())
-	g.Expect(NewPlaces(1).perAddress).To(Equal(1), "there is always one")
+	g.Expect(NewPlaces(1).perCaller).To(Equal(1), "there is always one")
 }
 
 // A request that gets no place of all has not taken one of its address.
@@ -57,8 +56,8 @@ func TestPlaceOfAnAddressIsGivenBackWithoutAPlaceOfAll(t *testing.T) {
 		defer cancel()
 		_, ok := p.Take(ctx, "a")
 		g.Expect(ok).To(BeFalse())
-		g.Expect(p.addresses["a"].places).To(HaveLen(1))
-		g.Expect(p.addresses["a"].users).To(Equal(1))
+		g.Expect(p.callers["a"].places).To(HaveLen(1))
+		g.Expect(p.callers["a"].users).To(Equal(1))
 	})
 }
 
@@ -72,11 +71,11 @@ func TestClientNetwork(t *testing.T) {
 }
 
 // Otherwise one client could keep the large messages of all others out.
-func TestOneAddressGetsHalfOfThePlaces(t *testing.T) {
+func TestOneCallerGetsHalfOfThePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, m := NewWithT(t), NewReader(1<<20)
-		read := func(address string) *Error {
-			_, _, failed := m.Read(httptest.NewRecorder(), from(address, newRequest(strings.NewReader(strings.Repeat("x", SmallMessage+1)))))
+		read := func(caller string) *Error {
+			_, _, failed := m.Read(httptest.NewRecorder(), newRequest(strings.NewReader(strings.Repeat("x", SmallMessage+1))), caller)
 			return failed
 		}
 		for range MaxLargeMessages / 2 {
@@ -85,9 +84,4 @@ func TestOneAddressGetsHalfOfThePlaces(t *testing.T) {
 		g.Expect(read("192.0.2.1")).To(HaveField("Status", http.StatusServiceUnavailable))
 		g.Expect(read("192.0.2.2")).To(BeNil())
 	})
-}
-
-func from(address string, r *http.Request) *http.Request {
-	r.RemoteAddr = net.JoinHostPort(address, "1234")
-	return r
 }

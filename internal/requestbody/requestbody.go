@@ -90,9 +90,10 @@ func (m marked) Read(p []byte) (int, error) {
 }
 
 // Read reads the message of a request, and replaces the body of the request by it. The returned function releases what
-// the message holds, and may be called again; so does the end of that body, when the message has been sent. A caller that
-// keeps a part of the message until the response must copy it. A body that a Reader has read before is not copied.
-func (m *Reader) Read(w http.ResponseWriter, r *http.Request) (message []byte, release func(), failed *Error) {
+// the message holds, and may be called again; so does the end of that body, when the message has been sent. Who
+// keeps a part of the message until the response must copy it. A body that a Reader has read before is not copied. One
+// caller gets half of the places of large messages: caller is an identity, or else [ClientNetwork].
+func (m *Reader) Read(w http.ResponseWriter, r *http.Request, caller string) (message []byte, release func(), failed *Error) {
 	if read, ok := r.Body.(*held); ok {
 		if len(read.message) > m.maxBytes {
 			return nil, nil, tooLarge(int64(m.maxBytes))
@@ -105,7 +106,7 @@ func (m *Reader) Read(w http.ResponseWriter, r *http.Request) (message []byte, r
 	if r.ContentLength > int64(m.maxBytes) {
 		return nil, nil, tooLarge(int64(m.maxBytes))
 	}
-	message, release, failed = m.read(w, r)
+	message, release, failed = m.read(w, r, caller)
 	if failed != nil {
 		return nil, nil, failed
 	}
@@ -175,7 +176,7 @@ func isPlainJSON(r *http.Request) bool {
 }
 
 // read reads a bounded body. Large ones need a place, after their first part has arrived.
-func (m *Reader) read(w http.ResponseWriter, r *http.Request) (message []byte, release func(), failed *Error) {
+func (m *Reader) read(w http.ResponseWriter, r *http.Request, caller string) (message []byte, release func(), failed *Error) {
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(messageTimeout)) // Only writers in tests have no deadlines.
 	body := http.MaxBytesReader(w, r.Body, int64(m.maxBytes))
@@ -187,7 +188,7 @@ func (m *Reader) read(w http.ResponseWriter, r *http.Request) (message []byte, r
 	_, err := io.CopyN(&read, body, SmallMessage)
 	if err == nil {
 		var ok bool
-		if release, ok = m.place(r); !ok {
+		if release, ok = m.place(r.Context(), caller); !ok {
 			return nil, nil, &Error{http.StatusServiceUnavailable, "too many large messages are in flight: retry later"}
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(messageTimeout)) // The wait is not the time of the client.
@@ -221,10 +222,10 @@ func tooLarge(limit int64) *Error {
 }
 
 // place waits for the place of a large message.
-func (m *Reader) place(r *http.Request) (release func(), ok bool) {
-	ctx, cancel := context.WithTimeout(r.Context(), messageTimeout)
+func (m *Reader) place(ctx context.Context, caller string) (release func(), ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, messageTimeout)
 	defer cancel()
-	if release, ok = m.places.Take(ctx, ClientNetwork(r)); !ok {
+	if release, ok = m.places.Take(ctx, caller); !ok {
 		return nil, false
 	}
 	return sync.OnceFunc(release), true

@@ -29,17 +29,17 @@ func TestMessageReplacesTheBody(t *testing.T) {
 				g := NewWithT(t)
 				m := NewReader(1 << 20)
 				r := newRequest(reader)
-				message, release, failed := m.Read(httptest.NewRecorder(), r)
+				message, release, failed := m.Read(httptest.NewRecorder(), r, "a")
 				g.Expect(failed).To(BeNil())
 				g.Expect(string(message)).To(Equal(body))
 				g.Expect(r.ContentLength).To(BeEquivalentTo(len(body)))
 				if len(body) > SmallMessage {
 					g.Expect(m.places.all).To(HaveLen(1))
 				}
-				again, _, failed := NewReader(1<<20).Read(httptest.NewRecorder(), r)
+				again, _, failed := NewReader(1<<20).Read(httptest.NewRecorder(), r, "a")
 				g.Expect(failed).To(BeNil())
 				g.Expect(&again[0]).To(BeIdenticalTo(&message[0]), "it is not copied")
-				_, _, failed = NewReader(1).Read(httptest.NewRecorder(), r)
+				_, _, failed = NewReader(1).Read(httptest.NewRecorder(), r, "a")
 				g.Expect(failed).To(HaveField("Status", http.StatusRequestEntityTooLarge))
 				g.Expect(io.ReadAll(io.LimitReader(r.Body, int64(len(body))))).To(Equal(message))
 				if len(body) > SmallMessage {
@@ -137,7 +137,7 @@ func TestPeekedMessagesAreNotCopied(t *testing.T) {
 	peeking, reading := NewReader(1<<20), NewReader(1<<20)
 	r := newRequest(strings.NewReader(body))
 	defer peeking.Peek(r)()
-	message, release, failed := reading.Read(httptest.NewRecorder(), r)
+	message, release, failed := reading.Read(httptest.NewRecorder(), r, "a")
 	g.Expect(failed).To(BeNil())
 	defer release()
 	g.Expect(string(message)).To(Equal(body))
@@ -155,9 +155,9 @@ func TestLargeMessagesWaitForAPlace(t *testing.T) {
 	m.places.all <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, _, failed := m.Read(httptest.NewRecorder(), newRequest(strings.NewReader(strings.Repeat("x", SmallMessage+1))).WithContext(ctx))
+	_, _, failed := m.Read(httptest.NewRecorder(), newRequest(strings.NewReader(strings.Repeat("x", SmallMessage+1))).WithContext(ctx), "a")
 	g.Expect(failed).To(HaveField("Status", http.StatusServiceUnavailable))
-	_, _, failed = m.Read(httptest.NewRecorder(), newRequest(strings.NewReader("{}")).WithContext(ctx))
+	_, _, failed = m.Read(httptest.NewRecorder(), newRequest(strings.NewReader("{}")).WithContext(ctx), "a")
 	g.Expect(failed).To(BeNil(), "small ones need no place")
 }
 
@@ -205,7 +205,7 @@ func TestTheTimeOfAMessageIsWithoutTheWaitForAPlace(t *testing.T) {
 				conn := &timed{ResponseRecorder: httptest.NewRecorder()}
 				rest := &slowly{strings.NewReader("x"), conn, c.takes / 2} // It is read twice, up to its end.
 				r := newRequest(io.MultiReader(strings.NewReader(strings.Repeat("x", SmallMessage)), rest))
-				_, release, failed := m.Read(conn, r)
+				_, release, failed := m.Read(conn, r, "a")
 				if c.status != 0 {
 					g.Expect(failed).To(HaveField("Status", c.status))
 					g.Expect(m.places.all).To(BeEmpty())

@@ -229,7 +229,7 @@ func (f failedAction) Unwrap() error { return f.error }
 // conclude settles a phase and keeps its verdict.
 func (w *walk[S]) conclude(ctx context.Context, i int, ask Question[S], doing string) Verdict {
 	verdict, err := w.settle(ctx, i, ask)
-	verdict = given(verdict, w.slots[i].name) // which has no effect beside an error
+	verdict = given(verdict, w.slots[i].name)    // which has no effect beside an error
 	if !isSuperseded(err) && !w.executor.plans { // what is superseded runs again
 		now := w.clock.Now()
 		w.slots[i].metrics.observe(verdict, err, now.Sub(w.lap))
