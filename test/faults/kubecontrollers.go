@@ -37,7 +37,8 @@ type kubeControllers struct {
 	done   chan struct{}
 	// revisions holds the pod template hash and the revision of each Deployment, by UID.
 	revisions map[types.UID]rollout
-	working   atomic.Bool
+	// pending counts the events that are queued, being processed, or about to be queued again.
+	pending atomic.Int64
 }
 
 type rollout struct {
@@ -60,14 +61,15 @@ func (k *kubeControllers) close() {
 
 // enqueue is called at every event.
 func (k *kubeControllers) enqueue(object *unstructured.Unstructured) {
+	k.pending.Add(1)
 	select {
 	case k.queue <- idOf(object):
 	case <-k.ctx.Done():
 	}
 }
 
-// isIdle reports whether the queue is empty and no object is being processed.
-func (k *kubeControllers) isIdle() bool { return len(k.queue) == 0 && !k.working.Load() }
+// isIdle reports whether every event has been processed.
+func (k *kubeControllers) isIdle() bool { return k.pending.Load() == 0 }
 
 // reactionTime is the delay of the simulated controllers, so that managers have to wait for them.
 const reactionTime = 20 * time.Millisecond
@@ -82,28 +84,29 @@ func (k *kubeControllers) run() {
 			case <-k.ctx.Done():
 				return
 			}
-			k.working.Store(true)
-			for _, id := range k.drainQueue(id) {
+			batch, taken := k.drainQueue(id)
+			for _, id := range batch {
 				k.process(id)
 			}
-			k.working.Store(false)
+			k.pending.Add(-taken)
 		case <-k.ctx.Done():
 			return
 		}
 	}
 }
 
-// drainQueue returns the object and all other queued objects, without duplicates.
-func (k *kubeControllers) drainQueue(first ID) []ID {
-	batch := []ID{first}
+// drainQueue returns the object and all other queued objects, without duplicates, and how many events these were.
+func (k *kubeControllers) drainQueue(first ID) (batch []ID, taken int64) {
+	batch, taken = []ID{first}, 1
 	for {
 		select {
 		case id := <-k.queue:
+			taken++
 			if !slices.Contains(batch, id) {
 				batch = append(batch, id)
 			}
 		default:
-			return batch
+			return batch, taken
 		}
 	}
 }
@@ -114,6 +117,7 @@ func (k *kubeControllers) process(id ID) {
 	if err == nil || apierrors.IsNotFound(err) || k.ctx.Err() != nil {
 		return
 	}
+	k.pending.Add(1)
 	time.AfterFunc(reactionTime, func() {
 		select {
 		case k.queue <- id:
