@@ -103,13 +103,16 @@ func proxy(ctx, force context.Context, cfg proxyConfig, stdout, stderr io.Writer
 		Port: cfg.serverPort, Protect: front.protectProxy, MaxMessageBytes: maxMessageBytes,
 		DrainTimeout: cfg.protection.telemetry.drainTimeout(cfg.drainTimeout), Collectors: front.metrics.Collectors(), Log: log,
 	}
+	if front.authorizer != nil {
+		options.Caller = authorization.Caller
+	}
 	if len(cfg.allowedHosts) > 0 {
 		if options.AllowsHost, err = bridge.AllowsHosts(withClusterDomains(cfg.allowedHosts, resolverConfig)); err != nil {
 			return errors.Join(err, clients.Close(), admin.Close())
 		}
 	}
 	if cfg.peers.isSet() {
-		if options.Sessions, err = cfg.sessions(front); err != nil {
+		if options.Sessions, err = cfg.sessions(); err != nil {
 			return errors.Join(err, clients.Close(), admin.Close())
 		}
 	}
@@ -124,14 +127,10 @@ func proxy(ctx, force context.Context, cfg proxyConfig, stdout, stderr io.Writer
 }
 
 // sessions lets other replicas serve the sessions of this one, and the reverse.
-func (c *proxyConfig) sessions(front *protection) (*authproxy.SessionOptions, error) {
+func (c *proxyConfig) sessions() (*authproxy.SessionOptions, error) {
 	listener, err := c.peers.listen()
 	if err != nil {
 		return nil, err
 	}
-	options := &authproxy.SessionOptions{Options: c.peers.options, Listener: listener}
-	if front.authorizer != nil {
-		options.Caller = authorization.Caller
-	}
-	return options, nil
+	return &authproxy.SessionOptions{Options: c.peers.options, Listener: listener}, nil
 }

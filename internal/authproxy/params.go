@@ -33,11 +33,7 @@ func (p *Proxy) mirrored(next http.Handler) http.Handler {
 		}
 		read := *r
 		read.Header = r.Header.Clone()
-		caller := requestbody.ClientNetwork(r)
-		if s := p.opts.Sessions; s != nil && s.Caller != nil {
-			caller = s.Caller(r)
-		}
-		message, release, failed := p.messages.Read(w, &read, caller)
+		message, release, failed := p.messages.Read(w, &read, requestbody.Caller(r, p.opts.Caller))
 		if failed != nil {
 			requestbody.Refuse(w, r)
 			w.Header().Set("Connection", "close")

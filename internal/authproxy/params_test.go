@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/fixpoint-dev/fixpoint/internal/authorization"
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
 // markedServer serves 2026-07-28, and does not check headers. Only ann gets the tool query.
@@ -194,6 +196,39 @@ func TestParamHeadersAreCheckedForEachCaller(t *testing.T) {
 	}, testTimeout).Should(BeNumerically(">=", 3), "listed for bob")
 	status, _ = callOf(g, front, "query", `{"region":"us"}`, "Mcp-Param-Region", "eu", authorization.HeaderSubject, "ann")
 	g.Expect(status).To(Equal(http.StatusBadRequest))
+}
+
+// Behind an Ingress, all have one address.
+func TestCallersOfOneAddressShareNoPlacesOfLargeMessages(t *testing.T) {
+	g := NewWithT(t)
+	// Given a proxy that holds two large messages, of which one is that of ann
+	p, err := New(Options{
+		Port: 1, Protect: open, DrainTimeout: testTimeout, MaxMessageBytes: 32 << 20,
+		Caller: func(r *http.Request) string { return r.Header.Get(authorization.HeaderSubject) },
+	})
+	g.Expect(err).NotTo(HaveOccurred())
+	read := func(ctx context.Context, caller string, next http.HandlerFunc) int {
+		message := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"text":"` + strings.Repeat("x", 2*requestbody.SmallMessage) + `"}}`
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp", strings.NewReader(message))
+		r.Header = http.Header{
+			"Content-Type": {"application/json"}, "Mcp-Protocol-Version": {"2025-11-25"}, "Mcp-Method": {"ping"},
+			authorization.HeaderSubject: {caller},
+		}
+		response := httptest.NewRecorder()
+		p.mirrored(next).ServeHTTP(response, r)
+		return response.Code
+	}
+	served := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	ended, end := context.WithCancel(t.Context())
+	end()
+	var ann, bob int
+	g.Expect(read(t.Context(), "ann", func(http.ResponseWriter, *http.Request) {
+		// When she and bob send another one
+		ann, bob = read(ended, "ann", served), read(t.Context(), "bob", served)
+	})).To(Equal(http.StatusOK))
+
+	// Then only hers has to wait
+	g.Expect([]int{ann, bob}).To(Equal([]int{http.StatusServiceUnavailable, http.StatusOK}))
 }
 
 // The server refuses the first list to a caller with an Origin. Others must not get past the check by that.

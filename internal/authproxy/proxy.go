@@ -53,6 +53,9 @@ type Options struct {
 	Port int
 	// Protect returns the handler that clients reach, in front of the one that forwards to the server.
 	Protect func(http.Handler) http.Handler
+	// Caller identifies the caller of a request that Protect has let through. A session serves only the caller that
+	// started it. Without, a session serves all, and places for large messages are shared by client addresses.
+	Caller func(*http.Request) string
 	// MaxMessageBytes is the maximum size of a message that is read, in bytes; 0 is the default of the bridge.
 	MaxMessageBytes int
 	// AllowsHost reports whether a Host header may be replaced by localhost, for a server that listens only there. Requests

@@ -24,9 +24,6 @@ type SessionOptions struct {
 	peers.Options
 	// Listener serves the requests that other replicas forward.
 	Listener net.Listener
-	// Caller identifies the caller of a request that Protect has let through. A session serves only the caller that
-	// started it. Nil is the same caller for all requests.
-	Caller func(*http.Request) string
 }
 
 const (
@@ -64,10 +61,10 @@ func sessionOf(r *http.Request) session {
 }
 
 func (p *Proxy) callerOf(r *http.Request) callerDigest {
-	if p.opts.Sessions.Caller == nil {
+	if p.opts.Caller == nil {
 		return callerDigest{}
 	}
-	sum := sha256.Sum256([]byte(p.opts.Sessions.Caller(r)))
+	sum := sha256.Sum256([]byte(p.opts.Caller(r)))
 	return callerDigest(sum[:len(callerDigest{})])
 }
 

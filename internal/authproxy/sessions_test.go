@@ -178,7 +178,7 @@ func TestIDsThatNoReplicaSealedForTheCaller(t *testing.T) {
 	const headerCaller = "Test-Caller"
 	keys := keysOf(t)
 	identified := func(o *Options) {
-		o.Sessions.Caller = func(r *http.Request) string { return r.Header.Get(headerCaller) }
+		o.Caller = func(r *http.Request) string { return r.Header.Get(headerCaller) }
 	}
 	w, peer := newReplica(t, keys, echo("own"), identified), newReplica(t, keys, echo("other"), identified)
 	foreign := newReplica(t, keys, echo("foreign"), identified, func(o *Options) { o.Sessions.Server = "b" })
@@ -338,7 +338,7 @@ func TestReplicaFailsAfterTheRequestWasSent(t *testing.T) {
 		served.Add(1)
 		panic(http.ErrAbortHandler)
 	}), func(o *Options) {
-		o.Sessions.Caller = func(*http.Request) string {
+		o.Caller = func(*http.Request) string {
 			select {
 			case <-abort: // the replica ends while it serves the forwarded request
 				served.Add(1)
@@ -348,7 +348,7 @@ func TestReplicaFailsAfterTheRequestWasSent(t *testing.T) {
 			}
 		}
 	})
-	other := newReplica(t, keys, echo("other"), func(o *Options) { o.Sessions.Caller = func(*http.Request) string { return "" } })
+	other := newReplica(t, keys, echo("other"), func(o *Options) { o.Caller = func(*http.Request) string { return "" } })
 	id := owner.post().session()
 	got := other.post(headerSession, id)
 	owner.Expect(got.Status).To(Equal(http.StatusBadGateway), "the server failed")
@@ -572,7 +572,7 @@ func TestClientsOfTheSDKNeedNoAffinity(t *testing.T) {
 	g := NewWithT(t)
 	keys := keysOf(t)
 	authorizer, token := newProtected(t)
-	protected := func(o *Options) { o.Protect, o.Sessions.Caller = authorizer.Protect, authorization.Caller }
+	protected := func(o *Options) { o.Protect, o.Caller = authorizer.Protect, authorization.Caller }
 	scattered := &anyReplica{token: token("mcp"), other: &http.Transport{DisableKeepAlives: true}}
 	var servers []*mcp.Server
 	for i := range replicas {

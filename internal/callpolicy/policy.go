@@ -51,7 +51,7 @@ func (p *Policy) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var from *buckets
 		if p.rates != nil {
-			from = p.rates.of(p.caller(r))
+			from = p.rates.of(requestbody.Caller(r, p.opts.Caller))
 			if wait := from.request(p.opts.now()); wait > 0 {
 				p.refuse(w, r, nil, tooMany(reasonTooManyRequests, fmt.Sprintf(
 					"the limit of %d requests per minute is reached: send fewer, or try again later", p.opts.RequestsPerMinute), inSeconds(wait)))
@@ -71,13 +71,6 @@ func (p *Policy) Protect(next http.Handler) http.Handler {
 			p.serveBody(w, r, to)
 		}
 	})
-}
-
-func (p *Policy) caller(r *http.Request) string {
-	if p.opts.Caller != nil {
-		return p.opts.Caller(r)
-	}
-	return requestbody.ClientNetwork(r)
 }
 
 func (p *Policy) refuse(w http.ResponseWriter, r *http.Request, id []byte, f *peers.Refusal) {
@@ -129,7 +122,7 @@ func (p *Policy) serveMessage(w http.ResponseWriter, r *http.Request, next http.
 	read := *r
 	read.Header = r.Header.Clone()
 	r = &read
-	message, release, failed := p.messages.Read(w, r, p.caller(r))
+	message, release, failed := p.messages.Read(w, r, requestbody.Caller(r, p.opts.Caller))
 	if failed != nil {
 		p.refuse(w, r, nil, unreadable(failed))
 		return

@@ -164,9 +164,7 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request, c *caller) e
 	if err := s.confirm(r.Context(), c.user); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	is := c.is
-	c.mu.Unlock()
+	is := c.identity()
 	host := s.options.Config.Host
 	if parsed, err := url.Parse(host); err == nil && parsed.Host != "" {
 		host = parsed.Hostname()
@@ -201,10 +199,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) error {
 	if err := s.confirm(r.Context(), u); err != nil {
 		return err
 	}
-	u.mu.Lock()
-	name := u.is.Username
-	u.mu.Unlock()
-	id := s.startSession(w, token, name)
+	id := s.startSession(w, token, u.identity().Username)
 	return s.getSession(w, r, &caller{user: u, binding: id, session: id})
 }
 

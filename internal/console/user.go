@@ -149,6 +149,13 @@ func (s *Server) confirm(ctx context.Context, u *user) error {
 	return nil
 }
 
+// identity is what the API server has said last about who the user is.
+func (u *user) identity() authenticationv1.UserInfo {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.is
+}
+
 // doubt makes the next confirm ask the API server, after it has not accepted the credential.
 func (u *user) doubt() {
 	u.mu.Lock()

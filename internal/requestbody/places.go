@@ -81,6 +81,14 @@ func acquire(ctx context.Context, semaphore chan struct{}) bool {
 	}
 }
 
+// Caller is who identify says that the caller of a request is; if it is nil, the [ClientNetwork].
+func Caller(r *http.Request, identify func(*http.Request) string) string {
+	if identify == nil {
+		return ClientNetwork(r)
+	}
+	return identify(r)
+}
+
 // ClientNetwork is the address of the client of a request, or of the proxy in front of it. Of IPv6, it is the network of 64
 // bits, which one client has to itself.
 func ClientNetwork(r *http.Request) string {

@@ -92,7 +92,7 @@ func (m marked) Read(p []byte) (int, error) {
 // Read reads the message of a request, and replaces the body of the request by it. The returned function releases what
 // the message holds, and may be called again; so does the end of that body, when the message has been sent. Who
 // keeps a part of the message until the response must copy it. A body that a Reader has read before is not copied. One
-// caller gets half of the places of large messages: caller is an identity, or else [ClientNetwork].
+// caller gets half of the places of large messages: caller is an identity, or a [Caller].
 func (m *Reader) Read(w http.ResponseWriter, r *http.Request, caller string) (message []byte, release func(), failed *Error) {
 	if read, ok := r.Body.(*held); ok {
 		if len(read.message) > m.maxBytes {
