@@ -74,7 +74,8 @@ type Child[S any, C ssa.Configuration, L client.Object] struct {
 	Prune PruneOrder
 	// Propagation of the child's deletion. The default is Background for kinds of Kubernetes that have no
 	// dependents of their own, such as ConfigMap, and Foreground for all others. A teardown waits for a child that
-	// is deleted in the foreground before it deletes those of earlier phases, which its dependents may use.
+	// is deleted in the foreground before it deletes those of earlier phases, which its dependents may use. If the
+	// owner is deleted in the foreground, so is the child.
 	Propagation metav1.DeletionPropagation
 	// HandOver, RemoveFields and UniqueFields are those of [ssa.Request].
 	HandOver, RemoveFields, UniqueFields []string
@@ -242,10 +243,10 @@ func (m *Children[S, C, L]) keyOf(p Reconcile[S], name string) client.ObjectKey 
 }
 
 // next applies all members before one that is not ready gates, and deletes what is no longer desired.
-// With a verdict or an error, the phase hands what exists to the scope.
+// With a verdict, the phase hands what exists to the scope.
 func (m *Children[S, C, L]) next(ctx context.Context, p Reconcile[S]) (Next, error) {
 	lives, next, err := m.propose(ctx, p)
-	if _, isVerdict := next.(Verdict); m.Observed == nil || err == nil && !isVerdict {
+	if _, isVerdict := next.(Verdict); m.Observed == nil || !isVerdict {
 		return next, err
 	}
 	if lives == nil {
@@ -282,8 +283,11 @@ func (m *Children[S, C, L]) propose(ctx context.Context, p Reconcile[S]) ([]L, N
 		case Verdict:
 			lives, verdict = append(lives, live), graver(verdict, waiting)
 		default:
-			if wrong := m.shared(p, ptr.Deref(member.GetName(), "")); wrong != nil {
-				next = wrong
+			// Each of two phases with the same child would revert what the other applies. One that cannot name its children
+			// finds out when it runs.
+			others, _ := p.namedByOthers(m.Name, m.kind, m.namespaceIn(p))
+			if name := ptr.Deref(member.GetName(), ""); slices.Contains(others, name) {
+				next = bug(fmt.Sprintf("phase %s has the same child as another phase, %s %s", m.Name, m.kind.Kind, name))
 			}
 			return nil, next, nil
 		}
@@ -357,8 +361,8 @@ func (m *Children[S, C, L]) request(p Reconcile[S], desired C, live L) ssa.Reque
 	if !isNil(live) {
 		request.Live = live
 	}
-	if m.adopt != nil {
-		request.Adoption = ssa.AdoptNever
+	if m.adopt != nil { // no policy that a message could name
+		request.Adoption = ""
 	}
 	return request
 }
@@ -367,8 +371,7 @@ func (m *Children[S, C, L]) request(p Reconcile[S], desired C, live L) ssa.Reque
 // gained a member with this generation.
 func (m *Children[S, C, L]) existed(p Reconcile[S]) bool {
 	before := meta.FindStatusCondition(p.Before, ConditionOf(m.Name))
-	const formerlyOff = "NotConfigured" // the reason that an option which is off had in earlier versions
-	if before == nil || before.Reason == formerlyOff {
+	if before == nil {
 		return false
 	}
 	isSame := m.onlyName != nil || before.ObservedGeneration == p.Owner.GetGeneration()
@@ -558,8 +561,8 @@ func (m *Children[S, C, L]) undo(ctx context.Context, p Reconcile[S]) (Next, err
 
 // gone reads what is left past the cache, since the finalizer is removed by it.
 func (m *Children[S, C, L]) gone(ctx context.Context, p Reconcile[S]) (Next, error) {
-	if !m.mayExist(p) {
-		return Done("deleted"), nil
+	if desired, err := m.Desired(p.Scope); err == nil && len(desired) == 0 && !p.MayHaveLeft(m.Name) {
+		return Done("deleted"), nil // nothing exists that the cache does not show
 	}
 	left, err := m.ownedPastCache(ctx, p)
 	if err != nil {
@@ -569,12 +572,6 @@ func (m *Children[S, C, L]) gone(ctx context.Context, p Reconcile[S]) (Next, err
 		return next, nil
 	}
 	return Done("deleted"), nil
-}
-
-// mayExist says whether something of the phase may exist that the cache does not show.
-func (m *Children[S, C, L]) mayExist(p Reconcile[S]) bool {
-	desired, err := m.Desired(p.Scope)
-	return err != nil || len(desired) > 0 || p.MayHaveLeft(m.Name)
 }
 
 // deleteNext answers with the deletion of the next object, or waits for those that are being deleted, or with nil if
@@ -621,10 +618,14 @@ const noLongerDesired = "; it is no longer desired"
 
 // delete answers with the deletion of an object, or waits for one that is being deleted.
 func (m *Children[S, C, L]) delete(p Reconcile[S], live client.Object, reason, why string) Next {
-	if live.GetDeletionTimestamp() == nil {
-		return Delete{Object: live, Propagation: m.Propagation}
+	if live.GetDeletionTimestamp() != nil {
+		return Wait(reason, "waiting for "+describe(live, p.Owner)+" to be deleted"+finalizersOf(live)+why, 0)
 	}
-	return Wait(reason, "waiting for "+describe(live, p.Owner)+" to be deleted"+finalizersOf(live)+why, 0)
+	propagation := m.Propagation
+	if slices.Contains(p.Owner.GetFinalizers(), metav1.FinalizerDeleteDependents) {
+		propagation = metav1.DeletePropagationForeground // the user waits for all dependents, those of the child too
+	}
+	return Delete{Object: live, Propagation: propagation}
 }
 
 // inNamespace finds the finalizers in the condition of a Namespace that says which of its content have some.
@@ -679,20 +680,6 @@ func (m *Children[S, C, L]) wrong(p Reconcile[S], desired []C) Verdict {
 				"(by default, it is the name of the owner)", name, names[0]))
 		case slices.Contains(namesOf(desired[:i]), name):
 			return bug(fmt.Sprintf("Desired returns two members with the name %q", name))
-		}
-	}
-	return nil
-}
-
-// shared says which other phase has the child too, or nil. Each of the two would revert what the other applies.
-func (m *Children[S, C, L]) shared(p Reconcile[S], name string) Verdict {
-	for i := range p.slots {
-		other := &p.slots[i]
-		if !p.isBeside(other, m.Name, m.kind, m.namespaceIn(p)) {
-			continue
-		}
-		if names, _ := other.Names(p); slices.Contains(names, name) { // a phase that cannot say finds out when it runs
-			return bug(fmt.Sprintf("phases %s and %s have the same child, %s %s", m.Name, other.name, m.kind.Kind, name))
 		}
 	}
 	return nil

@@ -139,24 +139,6 @@ func TestChildThatIsConfiguredAgainWasNotDeleted(t *testing.T) {
 	g.Expect(h.events.take()).NotTo(ContainElement(ContainSubstring("DriftCorrected")))
 }
 
-func TestChildThatAnEarlierVersionCalledNotConfiguredWasNotDeleted(t *testing.T) {
-	g := NewWithT(t)
-	// Given a Machine whose status an earlier version has written, for which a disk that is off was ready
-	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
-	machine := h.machine()
-	meta.FindStatusCondition(machine.Status.Conditions, "BootReady").Reason = "NotConfigured"
-	h.store(machine)
-	delete(h.objects, ref{"Disk", "boot"})
-	h.sync()
-
-	// When the disk is created
-	h.mustReconcile(t)
-
-	// Then it is not reported as deleted
-	g.Expect(h.writes).To(Equal([]string{"create Disk boot", "status"}))
-	g.Expect(h.events.take()).NotTo(ContainElement(ContainSubstring("DriftCorrected")))
-}
-
 func TestChildThatIsDeletedWhileTheSpecChangesIsReported(t *testing.T) {
 	g := NewWithT(t)
 	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
@@ -672,7 +654,7 @@ func TestConfigurationOfAnotherObjectIsRefused(t *testing.T) {
 }
 
 func TestChildOfTwoPhasesIsRefused(t *testing.T) {
-	const want = "phases Boot and Data have the same child, Disk boot: this is a bug in the operator"
+	const want = "phase Boot has the same child as another phase, Disk boot: this is a bug in the operator"
 	data := diskOf("Data")
 	data.ChildName = func(*scope) string { return "boot" }
 	data.Desired = func(*scope) (*deviceConfiguration, error) { return disk("boot").with("class", "slow"), nil }
@@ -689,7 +671,7 @@ func TestChildOfTwoPhasesIsRefused(t *testing.T) {
 			h.mustReconcile(t)
 			h.settle(t)
 
-			// Then neither reverts the other, and the status names both
+			// Then neither reverts the other, and the status names the child
 			g.Expect(cluster.writes).To(Equal([]string{"finalize", "status"}))
 			g.Expect(h.states()).To(ContainElement("Stalled=True/Failed"))
 			g.Expect(h.condition(t, "BootReady").Message).To(Equal(want))
@@ -712,7 +694,7 @@ func TestChildOfTwoPhasesIsNotAppliedAlternately(t *testing.T) {
 
 	// Then it stays as the first phase has applied it
 	g.Expect(h.writes).To(Equal([]string{"status"}))
-	g.Expect(h.condition(t, phases.ConditionReady).Message).To(Equal("Data: phases Data and Boot have the same child, Disk boot: this is a bug in the operator"))
+	g.Expect(h.condition(t, phases.ConditionReady).Message).To(Equal("Data: phase Data has the same child as another phase, Disk boot: this is a bug in the operator"))
 }
 
 func inNamespace(c *deviceConfiguration, namespace string) *deviceConfiguration {

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -505,6 +507,47 @@ func TestUnmanagedObjectOfAMembersNameIsReported(t *testing.T) {
 	g.Expect(h.states()).To(ContainElement("VolumesReady=False/NotOwned"))
 	g.Expect(metav1.GetControllerOf(cluster.objects[ref{"Disk", "b"}])).To(BeNil())
 	g.Expect(cluster.writes).To(ContainElement("create Disk a"))
+}
+
+// The watch finds the owner of an object by its owner reference, or else by its name.
+func TestNameOfItsOwnThatIsHeldIsCheckedAgain(t *testing.T) {
+	ofOwnersName := diskOf("Boot")
+	ofOwnersName.ChildName = nil
+	ofOwnersName.Desired = func(s *scope) (*deviceConfiguration, error) {
+		return desiredDevice(s, "Boot", disk(machineName)), nil
+	}
+	immutable := fails("Boot", &ssa.Error{Reason: ssa.ReasonImmutableField, Object: "Disk b", Message: "it cannot change"})
+	cases := map[string]struct {
+		phase phase
+		spec  map[string]string
+		held  string
+		after time.Duration
+	}{
+		"a member of a set":              {disksOf("Boot"), map[string]string{"Boot": "a b"}, "b", time.Minute},
+		"a child with a name of its own": {diskOf("Boot"), map[string]string{"Boot": "fast"}, "boot", time.Minute},
+		"an action of a step":            {immutable, nil, "b", time.Minute},
+		"a child of the owner's name":    {ofOwnersName, map[string]string{"Boot": "fast"}, machineName, 0},
+		"a value that is invalid": {
+			fails("Boot", &ssa.Error{Reason: ssa.ReasonInvalid, Object: "Disk b", Message: "no such class"}), nil, "b", 0,
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			// Given an object that the Machine does not control, with the name of a child
+			cluster := newFakeCluster()
+			cluster.store(&Disk{ObjectMeta: metav1.ObjectMeta{Name: c.held, Namespace: machineNamespace}})
+			h := newHarness(cluster, c.phase)
+			cluster.createMachine(&Machine{Spec: c.spec})
+
+			// When the Machine is reconciled
+			result := h.mustReconcile(t)
+
+			// Then it is stalled, and reconciled again if no watch does it
+			g.Expect(meta.IsStatusConditionTrue(h.machine().Status.Conditions, phases.ConditionStalled)).To(BeTrue())
+			g.Expect(result).To(Equal(reconcile.Result{RequeueAfter: c.after}))
+		})
+	}
 }
 
 func TestMemberThatCannotBeAppliedDoesNotHideTheOthers(t *testing.T) {

@@ -118,10 +118,11 @@ var phaseName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,47}$`)
 // New checks the definition and builds an engine. A wrong list fails here, never at run time.
 func New[O client.Object, S any](definition Definition[O, S], dependencies Dependencies) (*Engine[O, S], error) {
 	e := &Engine[O, S]{def: definition, deps: dependencies}
-	if err := e.checkDependencies(); err != nil {
-		return nil, fmt.Errorf("building the engine of controller %q: %w", definition.Controller, err)
+	problems := e.checkDependencies()
+	if len(problems) == 0 {
+		problems = e.checkDefinition()
 	}
-	if err := e.checkDefinition(); err != nil {
+	if err := errors.Join(problems...); err != nil {
 		return nil, fmt.Errorf("building the engine of controller %q: %w", definition.Controller, err)
 	}
 	if e.deps.Clock == nil {
@@ -131,8 +132,7 @@ func New[O client.Object, S any](definition Definition[O, S], dependencies Depen
 	return e, nil
 }
 
-func (e *Engine[O, S]) checkDependencies() error {
-	var problems []error
+func (e *Engine[O, S]) checkDependencies() (problems []error) {
 	if e.deps.Reader == nil || e.deps.Uncached == nil {
 		problems = append(problems, errors.New("Dependencies.Reader and Uncached are required"))
 	}
@@ -142,11 +142,10 @@ func (e *Engine[O, S]) checkDependencies() error {
 	if e.deps.Scheme == nil {
 		problems = append(problems, errors.New("Dependencies.Scheme is required"))
 	}
-	return errors.Join(problems...)
+	return problems
 }
 
-func (e *Engine[O, S]) checkDefinition() error {
-	var problems []error
+func (e *Engine[O, S]) checkDefinition() (problems []error) {
 	if e.def.Controller == "" {
 		problems = append(problems, errors.New("Controller is empty: name the controller"))
 	}
@@ -165,7 +164,7 @@ func (e *Engine[O, S]) checkDefinition() error {
 	if len(problems) == 0 {
 		problems = append(problems, checkStatus(e.def, e.kind))
 	}
-	return errors.Join(problems...)
+	return problems
 }
 
 func (e *Engine[O, S]) checkPhases() []error {
@@ -218,6 +217,8 @@ func (e *Engine[O, S]) slotFor(phase Phase[S]) (slot[S], error) {
 		return s, nil
 	case d.Names == nil:
 		return s, errors.New("Declaration.Names is required beside Child")
+	case d.Namespace == nil:
+		s.Namespace = func(p Reconcile[S]) string { return p.Owner.GetNamespace() }
 	}
 	s.kind, err = kindOfObject(d.Child, e.deps.Scheme)
 	return s, err

@@ -23,15 +23,6 @@
 //     reads, Ensure writes what Observe found [Missing], and Undo takes it back.
 //   - Anything else that implements [Phase].
 //
-// A deployment, as a child:
-//
-//	var deploymentPhase = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *appsv1.Deployment]{
-//		Name:     "Deployment",
-//		Desired:  desiredDeployment, // func(*scope) (*appsv1ac.DeploymentApplyConfiguration, error)
-//		Health:   rolledOut,         // func(*appsv1.Deployment) phases.Verdict
-//		Observed: func(s *scope, live *appsv1.Deployment) { s.deployment = live },
-//	}
-//
 // The children of a namespaced object are in its namespace. Those of a cluster-scoped object are
 // cluster-scoped, or in the ChildNamespace of their phase.
 //
@@ -79,8 +70,9 @@
 //     is left; and, only while they are True, Reconciling, Stalled, Drifted and Suspended, as kstatus
 //     reads them. Give the status of your kind the default {observedGeneration: -1}: until the
 //     controller has written one, kstatus then says InProgress.
-//  6. Every transition is seen: one Event for each condition whose status or reason changed, one for
-//     each drift that was reverted, and metrics by controller, phase and outcome.
+//  6. Transitions are seen, and no more than that: an Event when the object becomes ready or stops being
+//     ready, for each error, for each drift that was reverted, and when Drifted or Suspended becomes True or
+//     is over; and metrics by controller, phase and outcome.
 //  7. A plan has no side effects.
 //  8. A wrong list fails in [New].
 //

@@ -84,8 +84,7 @@ func (e *Engine[O, S]) ReconcileObject(ctx context.Context, object O) (reconcile
 
 // reread returns the object as it is now; nil without an error means that it is gone.
 func (e *Engine[O, S]) reread(ctx context.Context, object O, err error) (O, error) {
-	var newer *superseded
-	if errors.As(err, &newer) {
+	if newer, ok := errors.AsType[*superseded](err); ok {
 		fresh, _ := newer.by.(O)
 		return fresh, nil
 	}
@@ -110,7 +109,6 @@ type walk[S any] struct {
 	slots    []slot[S]
 	executor executor
 	clock    clock.PassiveClock
-	lap      time.Time
 }
 
 // slot is a phase in its place in the list, with what construction found out about it.
@@ -118,9 +116,8 @@ type slot[S any] struct {
 	Declaration[S]
 	// name of the phase, and the type of its condition.
 	name, condition string
-	// kind of the phase's children.
-	kind    schema.GroupVersionKind
-	metrics phaseMetrics
+	kind            schema.GroupVersionKind // of the phase's children
+	metrics         phaseMetrics
 }
 
 // walk runs the phases of an object, or undoes them, and returns the object as the finalizer's apply
@@ -165,7 +162,7 @@ func (e *Engine[O, S]) isOff(object O) (deleting, suspended bool) {
 
 func (e *Engine[O, S]) newWalk(object O, x executor) *walk[S] {
 	w := &walk[S]{
-		slots: e.slots, executor: x, clock: e.deps.Clock, lap: e.deps.Clock.Now(),
+		slots: e.slots, executor: x, clock: e.deps.Clock,
 		cluster: Cluster{Cached: e.deps.Reader, Uncached: e.deps.Uncached, applier: x.applier},
 		pass: Reconcile[S]{
 			Scope: e.def.Scope(object), Owner: object, Reference: *metav1.NewControllerRef(object, e.kind),
@@ -209,7 +206,7 @@ func (w *walk[S]) settle(ctx context.Context, i int, ask Question[S]) (Verdict, 
 			continue
 		}
 		if err != nil {
-			return nil, failedAction{err}
+			return nil, err
 		}
 		if verdict != nil {
 			return verdict, nil
@@ -221,19 +218,13 @@ func (w *walk[S]) settle(ctx context.Context, i int, ask Question[S]) (Verdict, 
 	return bug(fmt.Sprintf("phase %s has repeated %d actions and is not done", w.slots[i].name, maxRepeats)), nil
 }
 
-// failedAction is the error of an action. The phase that proposed it has not handed anything to the scope.
-type failedAction struct{ error }
-
-func (f failedAction) Unwrap() error { return f.error }
-
 // conclude settles a phase and keeps its verdict.
 func (w *walk[S]) conclude(ctx context.Context, i int, ask Question[S], doing string) Verdict {
+	start := w.clock.Now()
 	verdict, err := w.settle(ctx, i, ask)
 	verdict = given(verdict, w.slots[i].name)    // which has no effect beside an error
 	if !isSuperseded(err) && !w.executor.plans { // what is superseded runs again
-		now := w.clock.Now()
-		w.slots[i].metrics.observe(verdict, err, now.Sub(w.lap))
-		w.lap = now
+		w.slots[i].metrics.observe(verdict, err, w.clock.Since(start))
 	}
 	w.keep(i, verdict, err, doing)
 	return w.phases[i].verdict
@@ -243,9 +234,22 @@ func (w *walk[S]) keep(i int, verdict Verdict, err error, doing string) {
 	if err != nil {
 		w.err = fmt.Errorf("%sphase %s: %w", doing, w.slots[i].name, err)
 		verdict = verdictOf(err)
+		if !w.slots[i].HasOwnersName && isHeld(err) {
+			verdict = verdict.data().recheckAfter(heldInterval)
+		}
 	}
 	w.phases[i].verdict = acceptable(verdict)
 	w.phases[i].configured = verdict.data().kind != kindNotConfigured
+}
+
+// heldInterval is how often an object is read again that the owner does not control, and whose name is not that of
+// the owner: nothing tells the owner that such an object was deleted or released.
+const heldInterval = time.Minute
+
+// isHeld says whether an existing object is the reason of an error, and only a person helps.
+func isHeld(err error) bool {
+	refused, ok := errors.AsType[*ssa.Error](err)
+	return ok && refused.Permanent() && refused.Reason != ssa.ReasonInvalid
 }
 
 // advance runs the phases in order until one gates.
@@ -262,7 +266,7 @@ func (w *walk[S]) advance(ctx context.Context) {
 	for i := range w.slots {
 		if !w.conclude(ctx, i, w.slots[i].Next, "").IsDone() {
 			next := i + 1
-			if errors.As(w.err, &failedAction{}) {
+			if w.err != nil {
 				next = i
 			}
 			w.observeFrom(ctx, next)
@@ -389,15 +393,14 @@ func isPermanent(err error) bool {
 	if err == nil { // or else each reconcile allocates
 		return false
 	}
-	var reasoner conditionReasoner
-	return errors.As(err, &reasoner) && reasoner.Permanent() || errors.Is(err, reconcile.TerminalError(nil))
+	reasoner, ok := errors.AsType[conditionReasoner](err)
+	return ok && reasoner.Permanent() || errors.Is(err, reconcile.TerminalError(nil))
 }
 
 // verdictOf makes a verdict of an error, so that the rest of the engine knows only verdicts.
 func verdictOf(err error) Verdict {
 	reason, message := ReasonFailed, withoutVolatile(strings.Replace(err.Error(), "terminal error: ", "", 1))
-	var reasoner conditionReasoner
-	if errors.As(err, &reasoner) {
+	if reasoner, ok := errors.AsType[conditionReasoner](err); ok {
 		reason, message = reasoner.ConditionReason(), reasoner.Error()
 	}
 	if isPermanent(err) {

@@ -650,7 +650,7 @@ func TestNewRefusesWrongDefinitions(t *testing.T) {
 					return machineStatus("", summary)
 				}
 			},
-			want: "Status loses the condition BootReady: put all of Summary.Conditions into status.conditions",
+			want: "Status or Conditions loses the condition BootReady: put all of Summary.Conditions into status.conditions",
 		},
 		"a status that loses the generation of conditions": {
 			spoil: func(h *harness) {
@@ -694,13 +694,13 @@ func TestNewRefusesWrongDefinitions(t *testing.T) {
 					return rawStatus{json: `{"status":{"conditions":7}}`}
 				}
 			},
-			want: "reading the configuration that Status returns: ",
+			want: "reading the configuration that Status returns as *phases_test.Machine: ",
 		},
 		"no status at all": {
 			spoil: func(h *harness) {
 				h.definition.Status = func(*scope, phases.Summary) ssa.Configuration { return nil }
 			},
-			want: "Status loses the condition Ready",
+			want: "Status or Conditions loses the condition Ready: ",
 		},
 		"a status of another kind": {
 			spoil: func(h *harness) {
@@ -724,7 +724,7 @@ func TestNewRefusesWrongDefinitions(t *testing.T) {
 					return slices.Clip(machine.Status.Conditions[:min(1, len(machine.Status.Conditions))])
 				}
 			},
-			want: "Conditions does not return the condition BootReady, which Status has written: return all of status.conditions",
+			want: "Status or Conditions loses the condition BootReady: ",
 		},
 		"a status that cannot cope with an empty object": {
 			spoil: func(h *harness) {

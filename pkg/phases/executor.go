@@ -225,11 +225,8 @@ func (*superseded) Error() string { return "the object has changed since it was 
 
 // isSuperseded says whether something changed while it was reconciled: nothing is wrong.
 func isSuperseded(err error) bool {
-	if err == nil { // or else each phase of each reconcile allocates
-		return false
-	}
-	var newer *superseded
-	return errors.As(err, &newer) || ssa.IsStale(err)
+	_, ok := errors.AsType[*superseded](err)
+	return ok || ssa.IsStale(err)
 }
 
 // confirm makes sure, before the first write, that the owner is still the version that the reconcile

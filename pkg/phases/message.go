@@ -3,7 +3,6 @@ package phases
 import (
 	"regexp"
 	"strings"
-	"unicode/utf8"
 )
 
 // volatile is what makes one failure read differently from try to try.
@@ -30,15 +29,12 @@ func withoutVolatile(message string) string {
 	return strings.Join(strings.Fields(message), " ")
 }
 
-// bound cuts a message to at most limit bytes, at a boundary of UTF-8.
+// bound cuts a message to at most limit bytes, and leaves out half a character at the end.
 func bound(message string, limit int) string {
 	if len(message) <= limit {
 		return message
 	}
-	for limit > 0 && !utf8.RuneStart(message[limit]) {
-		limit--
-	}
-	return message[:limit]
+	return strings.ToValidUTF8(message[:limit], "")
 }
 
 // isReason says whether the API server accepts it as the reason of a condition.

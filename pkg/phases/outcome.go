@@ -59,7 +59,6 @@ type outcome struct {
 }
 
 type phaseOutcome struct {
-	// name of the phase, and the type of its condition.
 	name, condition string
 	// verdict is nil if the phase was not reached.
 	verdict Verdict

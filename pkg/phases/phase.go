@@ -37,7 +37,7 @@ type Declaration[S any] struct {
 	// Gone answers, past the cache, whether nothing of the phase is left. It is asked before a step of an earlier
 	// phase is undone, and before the finalizer is removed. Optional: Undo being done says so.
 	Gone Question[S]
-	// Observe is asked where the phase does not run: it hands what exists to the scope. It answers
+	// Observe is asked where the phase does not run, or fails: it hands what exists to the scope. It answers
 	// [NotConfigured] if the object does not ask for the phase and nothing of it is left, an [Apply] that
 	// only reports drift, or nil. Optional.
 	Observe Question[S]
@@ -101,30 +101,19 @@ func (p Reconcile[S]) owns(live client.Object) bool {
 	return !isNil(live) && metav1.IsControlledBy(live, p.Owner)
 }
 
-// namedByOthers are the names of other phases' children of a kind in a namespace. They are not all known if a phase
-// cannot say, which it says itself when it runs.
+// namedByOthers are the names of other phases' children of a kind, in any version of its API, in a namespace. They are not
+// all known if a phase cannot say, which it says itself when it runs.
 func (p Reconcile[S]) namedByOthers(phase string, kind schema.GroupVersionKind, namespace string) (names []string, known bool) {
 	known = true
 	for i := range p.slots {
-		if !p.isBeside(&p.slots[i], phase, kind, namespace) {
+		other := &p.slots[i]
+		if other.kind.GroupKind() != kind.GroupKind() || other.name == phase || other.Namespace(p) != namespace {
 			continue
 		}
-		more, err := p.slots[i].Names(p)
+		more, err := other.Names(p)
 		names, known = append(names, more...), known && err == nil
 	}
 	return names, known
-}
-
-// isBeside says whether another phase has children of the kind, in any version of its API, in the namespace.
-func (p Reconcile[S]) isBeside(other *slot[S], phase string, kind schema.GroupVersionKind, namespace string) bool {
-	return other.kind.GroupKind() == kind.GroupKind() && other.name != phase && p.namespaceOf(other) == namespace
-}
-
-func (p Reconcile[S]) namespaceOf(s *slot[S]) string {
-	if s.Namespace == nil {
-		return p.Owner.GetNamespace()
-	}
-	return s.Namespace(p)
 }
 
 // Cluster is what a reconcile knows of the cluster: caches, and what the API server has answered since.

@@ -200,7 +200,7 @@ func TestPolicyAdoptsNothingOfAPhaseThatDecidesItself(t *testing.T) {
 	h.dependencies.Applier = requests{h.dependencies.Applier, &asked}
 	h.settle(t)
 	g.Expect(asked).NotTo(BeEmpty())
-	g.Expect(asked).To(HaveEach(HaveField("Adoption", ssa.AdoptNever)))
+	g.Expect(asked).To(HaveEach(HaveField("Adoption", ssa.AdoptionPolicy(""))), "a message names no policy that would not adopt")
 }
 
 // logged reconciles with a fresh engine and returns what it logs.

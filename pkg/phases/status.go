@@ -108,8 +108,9 @@ const BriefInterval = 10 * time.Second
 func (e *Engine[O, S]) putOff(live O, w *walk[S], summary Summary) time.Duration {
 	key := client.ObjectKeyFromObject(live)
 	ready := meta.FindStatusCondition(w.pass.Before, ConditionReady)
+	_, gate := w.gate()
 	isObserved := ready != nil && ready.ObservedGeneration == live.GetGeneration()
-	if e.def.ReportInterval == 0 || len(summary.Drifts) > 0 || !w.waitsForChild() || isObserved && !w.waitsBriefly() {
+	if e.def.ReportInterval == 0 || len(summary.Drifts) > 0 || !w.waitsForChild() || isObserved && !gate.data().brief {
 		e.due.Delete(key)
 		return 0
 	}
@@ -131,12 +132,6 @@ func (w *walk[S]) waitsForChild() bool {
 	phase, _ := w.gate()
 	i := slices.IndexFunc(w.slots, func(s slot[S]) bool { return s.name == phase })
 	return i >= 0 && w.slots[i].Child != nil && !w.isWrong()
-}
-
-// waitsBriefly says whether what an object waits for usually takes less than a second.
-func (w *walk[S]) waitsBriefly() bool {
-	_, gate := w.gate()
-	return gate.data().brief
 }
 
 func (e *Engine[O, S]) summarize(live O, w *walk[S], corrected []ObservedDrift) Summary {
@@ -192,53 +187,33 @@ func checkStatus[O client.Object, S any](def Definition[O, S], kind schema.Group
 	if err != nil {
 		return fmt.Errorf("serializing the configuration that Status returns: %w", err)
 	}
-	var written struct {
-		Status struct {
-			Conditions []metav1.Condition `json:"conditions"`
-		} `json:"status"`
-	}
-	if err := json.Unmarshal(raw, &written); err != nil {
-		return fmt.Errorf("reading the configuration that Status returns: %w", err)
-	}
-	for _, c := range probe.Conditions {
-		found := meta.FindStatusCondition(written.Status.Conditions, c.Type)
-		if found == nil {
-			return errors.New("Status loses the condition " + c.Type + ": put all of Summary.Conditions into status.conditions")
-		}
-		if found.ObservedGeneration != c.ObservedGeneration || !found.LastTransitionTime.Equal(&c.LastTransitionTime) {
-			return errors.New("Status loses the observedGeneration or lastTransitionTime of the condition " + c.Type + ": build the conditions with ConditionConfigurations")
-		}
-	}
-	return checkReadBack(def, kind, raw, types)
-}
-
-// checkReadBack reads what Status returns as the API server would: as an object of the kind, with its conditions.
-func checkReadBack[O client.Object, S any](def Definition[O, S], kind schema.GroupVersionKind, raw []byte, types []string) error {
 	var written metav1.TypeMeta
 	object := newObject[O]()
 	if err := errors.Join(json.Unmarshal(raw, &written), json.Unmarshal(raw, object)); err != nil {
 		return fmt.Errorf("reading the configuration that Status returns as %T: %w", object, err)
 	}
+	read := def.Conditions(object)
+	for _, c := range probe.Conditions {
+		found := meta.FindStatusCondition(read, c.Type)
+		if found == nil {
+			return errors.New("Status or Conditions loses the condition " + c.Type +
+				": put all of Summary.Conditions into status.conditions, and return all of those")
+		}
+		if found.ObservedGeneration != c.ObservedGeneration || !found.LastTransitionTime.Equal(&c.LastTransitionTime) {
+			return errors.New("Status loses the observedGeneration or lastTransitionTime of the condition " + c.Type + ": build the conditions with ConditionConfigurations")
+		}
+	}
 	if written.GroupVersionKind() != kind {
 		return fmt.Errorf("Status returns a configuration of %q, and the object is of %q: build it for the kind of the object",
 			kindAndVersion(written.GroupVersionKind()), kindAndVersion(kind))
-	}
-	read := def.Conditions(object)
-	for _, conditionType := range types {
-		if meta.FindStatusCondition(read, conditionType) == nil {
-			return errors.New("Conditions does not return the condition " + conditionType + ", which Status has written: return all of status.conditions")
-		}
 	}
 	return nil
 }
 
 // announce emits an Event for each transition that people want to know of.
 func (e *Engine[O, S]) announce(live O, w *walk[S], summary Summary) {
-	was := func(conditionType string) *metav1.Condition {
-		return meta.FindStatusCondition(w.pass.Before, conditionType)
-	}
 	for _, c := range summary.Conditions {
-		old := was(c.Type)
+		old := meta.FindStatusCondition(w.pass.Before, c.Type)
 		if !isTransition(old, c) {
 			continue
 		}
@@ -248,8 +223,8 @@ func (e *Engine[O, S]) announce(live O, w *walk[S], summary Summary) {
 		}
 	}
 	for _, over := range []string{ConditionDrifted, ConditionSuspended} {
-		isOver := !w.deleting && !w.suspended
-		if was(over) != nil && isOver && meta.FindStatusCondition(summary.Conditions, over) == nil {
+		was, is := meta.FindStatusCondition(w.pass.Before, over), meta.FindStatusCondition(summary.Conditions, over)
+		if was != nil && is == nil && !w.deleting && !w.suspended {
 			e.event(live, nil, corev1.EventTypeNormal, over+"Over", over, over+" is no longer True")
 		}
 	}
@@ -321,15 +296,11 @@ func driftedField(live client.Object, drift ObservedDrift) *corev1.ObjectReferen
 	return &corev1.ObjectReference{Kind: kind, Namespace: namespace, Name: name, FieldPath: drift.Path}
 }
 
-func (e *Engine[O, S]) event(live O, related *corev1.ObjectReference, eventType, reason, action, note string) {
+func (e *Engine[O, S]) event(live O, related runtime.Object, eventType, reason, action, note string) {
 	if e.deps.Recorder == nil {
 		return
 	}
 	// The API server refuses notes of more than 1024 bytes.
 	const maxNote = 1024
-	var about runtime.Object
-	if related != nil {
-		about = related
-	}
-	e.deps.Recorder.Eventf(live, about, eventType, reason, action, "%s", bound(note, maxNote))
+	e.deps.Recorder.Eventf(live, related, eventType, reason, action, "%s", bound(note, maxNote))
 }

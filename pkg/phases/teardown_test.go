@@ -110,6 +110,24 @@ func TestTeardownDoesNotWaitForChildrenWithoutDependents(t *testing.T) {
 	g.Expect(h.machine()).To(BeNil())
 }
 
+func TestForegroundDeletionWaitsForTheDependentsOfAllChildren(t *testing.T) {
+	g := NewWithT(t)
+	// Given a disk that is otherwise deleted in the background
+	h := settled(t, map[string]string{"Boot": "fast"}, withoutDependents(diskOf("Boot")))
+	h.goneAfter["boot"] = 1
+
+	// When the Machine is deleted with --cascade=foreground
+	h.editMachine(func(machine *Machine) {
+		machine.Finalizers = append(machine.Finalizers, metav1.FinalizerDeleteDependents)
+	})
+	h.deleteMachine()
+	h.mustReconcile(t)
+
+	// Then the disk is deleted in the foreground
+	const waits = "Boot: waiting for Disk boot to be deleted (finalizers: foregroundDeletion)"
+	g.Expect(h.condition(t, "Ready").Message).To(Equal(waits))
+}
+
 func TestStatusNamesAChildThatIsLeftWhileEarlierPhasesAreUndone(t *testing.T) {
 	g := NewWithT(t)
 	h := settled(t, map[string]string{"Uplink": "cheap", "Data": "fast"}, nicOf("Uplink"), withoutDependents(diskOf("Data")))

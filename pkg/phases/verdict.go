@@ -122,7 +122,6 @@ func (v verdict) WithMessage(message string) Verdict {
 	return v
 }
 
-// String implements [Verdict].
 func (v verdict) String() string {
 	if v.kind == kindNotConfigured {
 		return string(v.kind)

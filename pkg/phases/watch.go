@@ -146,10 +146,7 @@ func (h *childHandler) isProgress(before, after client.Object) bool {
 		slices.Equal(before.GetFinalizers(), after.GetFinalizers()) &&
 		equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) &&
 		before.GetDeletionTimestamp().Equal(after.GetDeletionTimestamp())
-	if !sameMetadata {
-		return false
-	}
-	return !slices.ContainsFunc(h.settled, func(settled func(client.Object) bool) bool {
+	return sameMetadata && !slices.ContainsFunc(h.settled, func(settled func(client.Object) bool) bool {
 		return settled == nil || settled(before) != settled(after)
 	})
 }

@@ -65,14 +65,10 @@ func New(o Options) (*Applier, error) {
 	if o.Client == nil {
 		return nil, errors.New("ssa.Options.Client is nil: set it to the manager's client")
 	}
-	if o.FieldManager == "" {
-		return nil, errors.New("ssa.Options.FieldManager is empty: set a stable name, such as the controller's")
-	}
-	if longest := 63 - len(migrationSuffix); len(o.FieldManager) > longest {
-		return nil, fmt.Errorf("ssa.Options.FieldManager %q is longer than %d characters: it is also the name of an annotation", o.FieldManager, longest)
-	}
-	if problems := content.IsLabelKey(RecordAnnotationPrefix + o.FieldManager); len(problems) > 0 {
-		return nil, fmt.Errorf("ssa.Options.FieldManager %q cannot be the name of an annotation: use letters, digits, '-', '_' and '.'", o.FieldManager)
+	longest := 63 - len(migrationSuffix)
+	if len(o.FieldManager) > longest || len(content.IsLabelKey(RecordAnnotationPrefix+o.FieldManager)) > 0 {
+		return nil, fmt.Errorf("ssa.Options.FieldManager %q cannot be the name of an annotation: "+
+			"set a stable name, such as the controller's, with at most %d letters, digits, '-', '_' and '.'", o.FieldManager, longest)
 	}
 	a := &Applier{
 		client:  o.Client,

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -30,7 +31,7 @@ func Compact(cached client.Object, fieldManager string) bool {
 	if recorded, ok := record.rawFields(); !ok || recorded != fields {
 		return false
 	}
-	sum := compactDigest(entry.APIVersion, digestOf([]byte(fields)), record.config, string(record.owner))
+	sum := compactDigest(entry.APIVersion, digestOf([]byte(fields)), record.config, record.owner)
 	cached.SetAnnotations(nil)
 	cached.SetManagedFields([]metav1.ManagedFieldsEntry{{FieldsType: compactFieldsType, FieldsV1: metav1.NewFieldsV1(sum)}})
 	return true
@@ -42,20 +43,7 @@ func IsCompact(object client.Object) bool {
 	return len(entries) == 1 && entries[0].FieldsType == compactFieldsType
 }
 
-func compactDigestOf(compact client.Object) string {
-	return compact.GetManagedFields()[0].FieldsV1.GetRawString()
-}
-
-// compactDigest is what the digest of an object is that is as desired.
-func (t target) compactDigest() string {
-	return compactDigest(t.id.apiVersion(), t.fieldsDigest, t.config, string(t.owner))
-}
-
-func compactDigest(apiVersion string, fields, config digest, owner string) string {
-	sum := digestOf([]byte(strings.Join([]string{apiVersion, string(fields[:]), string(config[:]), owner}, "\x00")))
+func compactDigest(apiVersion string, fields, config digest, owner types.UID) string {
+	sum := digestOf([]byte(strings.Join([]string{apiVersion, string(fields[:]), string(config[:]), string(owner)}, "\x00")))
 	return string(sum[:])
-}
-
-func compacted(id identity) error {
-	return &Error{Reason: ReasonStale, Object: id.String(), Message: "the cache holds only a digest of the object, which is not as desired; read it from the API server", Transient: true}
 }

@@ -234,8 +234,8 @@ func TestNewNamesTheOptionThatIsMissing(t *testing.T) {
 		err     string
 	}{
 		"no client":            {Options{FieldManager: "x"}, "ssa.Options.Client is nil"},
-		"no field manager":     {Options{Client: newServer()}, "ssa.Options.FieldManager is empty"},
-		"one that is too long": {Options{Client: newServer(), FieldManager: strings.Repeat("m", 54)}, "is longer than 53 characters"},
+		"no field manager":     {Options{Client: newServer()}, `ssa.Options.FieldManager "" cannot be the name of an annotation`},
+		"one that is too long": {Options{Client: newServer(), FieldManager: strings.Repeat("m", 54)}, "with at most 53 letters"},
 		"a qualified name":     {Options{Client: newServer(), FieldManager: "example.com/shop"}, `ssa.Options.FieldManager "example.com/shop" cannot be the name of an annotation`},
 		"a name with a space":  {Options{Client: newServer(), FieldManager: "shop operator"}, `ssa.Options.FieldManager "shop operator" cannot be the name of an annotation`},
 		"the longest":          {Options{Client: newServer(), FieldManager: strings.Repeat("m", 53)}, ""},

@@ -157,9 +157,7 @@ func (e *evidence) parse() (err error) {
 	if e.expected, err = parseFields([]byte(e.target.fields)); err != nil {
 		return err
 	}
-	if e.managed, err = parseManagedFields(e.live); err != nil {
-		return err
-	}
+	e.managed = parseManagedFields(e.live)
 	e.held = e.managed.entryOf(e.target.entry()).set
 	e.liveTree, err = treeOf(e.live)
 	return err
@@ -193,13 +191,15 @@ func decide(e evidence, req Request) (Decision, error) {
 		return d, nil
 	}
 	if IsCompact(e.live) {
-		return Decision{}, compacted(e.target.id)
+		return Decision{}, &Error{Reason: ReasonStale, Object: e.target.id.String(), Transient: true,
+			Message: "the cache holds only a digest of the object, which is not as desired; read it from the API server"}
 	}
 	if err := d.evidence.parse(); err != nil {
 		return Decision{}, fmt.Errorf("reading %s: %w", e.target.id, err)
 	}
 	if e.live.GetDeletionTimestamp() != nil {
-		return Decision{}, terminating(e.target.id)
+		return Decision{}, &Error{Reason: ReasonTerminating, Object: e.target.id.String(), Transient: true,
+			Message: "it is being deleted; it will be recreated"}
 	}
 	adopts, err := checkOwnership(d.evidence, req)
 	if err != nil {
@@ -262,7 +262,8 @@ func (d *Decision) report(lost []fieldPath) {
 
 func isQuiet(e evidence) bool {
 	if e.live != nil && IsCompact(e.live) {
-		return compactDigestOf(e.live) == e.target.compactDigest()
+		desired := compactDigest(e.target.id.apiVersion(), e.target.fieldsDigest, e.target.config, e.target.owner)
+		return e.live.GetManagedFields()[0].FieldsV1.GetRawString() == desired
 	}
 	return configIsApplied(e) && e.target.isRecordedIn(e.entry)
 }

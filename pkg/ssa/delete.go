@@ -41,20 +41,17 @@ func OwnedIn(ctx context.Context, reader client.Reader, owner metav1.Object, nam
 	if err != nil {
 		return nil, fmt.Errorf("listing what %s controls: %w", owner.GetName(), err)
 	}
+	namesake, err := itemOf(list)
+	if err != nil {
+		return nil, err
+	}
 	objects := make([]client.Object, 0, meta.LenList(list)+1)
-	err = meta.EachListItem(list, func(item runtime.Object) error {
+	_ = meta.EachListItem(list, func(item runtime.Object) error { // itemOf has found them
 		if object, ok := item.(client.Object); ok && object.GetName() != owner.GetName() {
 			objects = append(objects, object)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("listing what %s controls: %w", owner.GetName(), err)
-	}
-	namesake, err := itemOf(list)
-	if err != nil {
-		return nil, err
-	}
 	err = reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: owner.GetName()}, namesake,
 		client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
 	switch {

@@ -45,7 +45,6 @@ type Error struct {
 	cause     error
 }
 
-// Error implements error.
 func (e *Error) Error() string { return e.Object + ": " + e.Message }
 
 // Unwrap returns the API server's error, if there was one.
@@ -66,14 +65,10 @@ func IsStale(err error) bool {
 	return ok && typed.Reason == ReasonStale
 }
 
-func terminating(id identity) *Error {
-	return &Error{Reason: ReasonTerminating, Object: id.String(), Message: "it is being deleted; it will be recreated", Transient: true}
-}
-
 var (
 	conflictManager = regexp.MustCompile(`"[^"]*"`)
 	quotaUsed       = regexp.MustCompile(`, used: [^,]*(,[^,:]*=[^,]*)*`)
-	accessDenied    = regexp.MustCompile(`(?i)\buser "[^"]*" (cannot |\(groups=)|cannot set blockOwnerDeletion`)
+	accessDenied    = regexp.MustCompile(`(?i)\buser "[^"]*" (cannot |\(groups=)|cannot set (blockOwnerDeletion|an ownerRef)`)
 	admissionDenied = regexp.MustCompile(`denied the request|denied request|violates PodSecurity`)
 	webhookFailure  = regexp.MustCompile(`failed calling webhook "[^"]*"`)
 	tooLarge        = regexp.MustCompile(`request is too large|message larger than max`)
@@ -157,9 +152,21 @@ func (f failure) classifyForbidden() (Reason, string) {
 	case strings.Contains(f.message, "cannot set blockOwnerDeletion") && strings.Contains(f.message, "RESTMapping"):
 		return ReasonAPIUnavailable, "the API server does not know the kind of the owner yet; retrying"
 	case accessDenied.MatchString(f.message):
-		return ReasonForbidden, f.message + "; grant the manager's service account this permission"
+		return ReasonForbidden, f.message + "; grant the manager's service account " + f.missingPermission()
 	default:
 		return ReasonAdmissionDenied, f.denial()
+	}
+}
+
+// missingPermission names the permission. The admission plugin that checks owner references does not.
+func (f failure) missingPermission() string {
+	switch {
+	case strings.Contains(f.message, "cannot set blockOwnerDeletion"):
+		return "the verb update on the subresource finalizers of the owner's kind"
+	case strings.Contains(f.message, "cannot set an ownerRef"):
+		return "the verb delete on the kind " + f.id.gvk.Kind
+	default:
+		return "this permission"
 	}
 }
 
@@ -191,6 +198,11 @@ func (f failure) unavailability() string {
 		// error of a certificate.
 		message, _, _ := strings.Cut(f.message, ": current time ")
 		return "an admission webhook did not respond: " + webhook + message[strings.LastIndex(message, ": "):]
+	}
+	// Such as that it has no address left for a Service. What a proxy answers in its place has no cause.
+	if apierrors.IsInternalError(f.error) && !apierrors.IsUnexpectedServerError(f.error) {
+		cause := f.message[strings.LastIndex(f.message, ": ")+1:]
+		return "the API server failed: " + shorten(strings.TrimSpace(cause)) + "; retrying"
 	}
 	return "the API server did not accept the request; retrying"
 }

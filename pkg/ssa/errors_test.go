@@ -135,9 +135,16 @@ func TestClassify(t *testing.T) {
 			message: `deployments.apps "web" is forbidden: User "system:serviceaccount:a:b" cannot patch resource "deployments" in API group "apps" in the namespace "shop"; grant the manager's service account this permission`,
 		},
 		"a permission on the owner's finalizers": {
-			err:     forbidden(`cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>`),
-			reason:  ReasonForbidden,
-			message: `deployments.apps "web" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>; grant the manager's service account this permission`,
+			err:    forbidden(`cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>`),
+			reason: ReasonForbidden,
+			message: `deployments.apps "web" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>; ` +
+				"grant the manager's service account the verb update on the subresource finalizers of the owner's kind",
+		},
+		"a permission to delete what gets an owner": {
+			err:    forbidden(`cannot set an ownerRef on a resource you can't delete: , <nil>`),
+			reason: ReasonForbidden,
+			message: `deployments.apps "web" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>; ` +
+				"grant the manager's service account the verb delete on the kind Deployment",
 		},
 		"an owner whose kind the API server has not discovered": {
 			err:    forbidden(`cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion fixpoint.dev/v1beta1 Kind AppService: no matches for kind "AppService" in version "fixpoint.dev/v1beta1"`),
@@ -192,6 +199,14 @@ func TestClassify(t *testing.T) {
 		"a webhook whose certificate has expired": {
 			err:    apierrors.NewInternalError(fmt.Errorf(`failed calling webhook "w.example.com": failed to call webhook: Post "https://w.shop.svc:443/v?timeout=10s": tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time 2026-01-02T03:04:05Z is after 2026-01-01T00:00:00Z`)),
 			reason: ReasonAPIUnavailable, transient: true, message: `an admission webhook did not respond: failed calling webhook "w.example.com": certificate has expired or is not yet valid`,
+		},
+		"an API server without an address for a Service": {
+			err:    apierrors.NewInternalError(fmt.Errorf(`failed to allocate a serviceIP for Service "web": range is full`)),
+			reason: ReasonAPIUnavailable, transient: true, message: "the API server failed: range is full; retrying",
+		},
+		"an internal error in other words": {
+			err:    answered(500, metav1.StatusReasonInternalError, "out of order", nil),
+			reason: ReasonAPIUnavailable, transient: true, message: "the API server failed: out of order; retrying",
 		},
 		"an API server that does not listen": {
 			err:    &url.Error{Op: "Patch", URL: "https://127.0.0.1:6443", Err: syscall.ECONNREFUSED},

@@ -145,12 +145,9 @@ func (a *Applier) replaceManagedFields(ctx context.Context, id identity, live cl
 	if entries == nil || a.dryRun { // nil beside an error
 		return live, err
 	}
-	patch, err := json.Marshal([]map[string]any{
+	patch, _ := json.Marshal([]map[string]any{ // encode has serialized the entries
 		{"op": "replace", "path": "/metadata/managedFields", "value": entries},
 		{"op": "replace", "path": "/metadata/resourceVersion", "value": live.GetResourceVersion()},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("serializing the managed fields of %s: %w", id, err)
-	}
 	return a.patch(ctx, id, client.RawPatch(types.JSONPatchType, patch), client.PatchOptions{FieldManager: a.manager + migrationSuffix}, "")
 }

@@ -73,11 +73,7 @@ func TestDropsFieldsThatBeforeFirstApplyHolds(t *testing.T) {
 }
 
 func hasEntry(live client.Object, manager string) bool {
-	m, err := parseManagedFields(live)
-	if err != nil {
-		return false
-	}
-	for _, entry := range m.entries {
+	for _, entry := range live.GetManagedFields() {
 		if entry.Manager == manager {
 			return true
 		}

@@ -14,21 +14,15 @@ import (
 // tags of the object's Go type. The error names the element that does not exist.
 func CheckFieldPath(object client.Object, path string) error {
 	for _, alternative := range alternatives(path) {
-		if err := checkFieldPath(object, alternative); err != nil {
-			return err
+		at, elements := reflect.TypeOf(object), strings.Split(strings.TrimPrefix(alternative, "."), ".")
+		for i, element := range elements {
+			next, _, ok := fieldType(at, element)
+			if !ok {
+				return fmt.Errorf("the field path %q does not fit %T: %s has no field %q",
+					alternative, object, cmp.Or(strings.Join(elements[:i], "."), "it"), element)
+			}
+			at = next
 		}
-	}
-	return nil
-}
-
-func checkFieldPath(object client.Object, path string) error {
-	at, elements := reflect.TypeOf(object), strings.Split(strings.TrimPrefix(path, "."), ".")
-	for i, element := range elements {
-		next, _, ok := fieldType(at, element)
-		if !ok {
-			return fmt.Errorf("the field path %q does not fit %T: %s has no field %q", path, object, cmp.Or(strings.Join(elements[:i], "."), "it"), element)
-		}
-		at = next
 	}
 	return nil
 }

@@ -59,11 +59,15 @@ func nesting(raw []byte) (deepest int) {
 }
 
 // entryFields reads the field set of an entry. One that no schema gives counts as empty, so that it cannot stop the applier.
-func entryFields(entry *metav1.ManagedFieldsEntry) (*fieldSet, error) {
+func entryFields(entry *metav1.ManagedFieldsEntry) *fieldSet {
 	if entry == nil || nesting(entry.FieldsV1.GetRawBytes()) > maxNesting {
-		return &fieldSet{}, nil
+		return &fieldSet{}
 	}
-	return parseFields(entry.FieldsV1.GetRawBytes())
+	set, err := parseFields(entry.FieldsV1.GetRawBytes())
+	if err != nil {
+		return &fieldSet{}
+	}
+	return set
 }
 
 func fieldsJSON(s *fieldSet) (string, error) {
@@ -89,7 +93,7 @@ func filter(s *fieldSet, keep func(fieldPath) bool) *fieldSet {
 func tops(s *fieldSet) []fieldPath {
 	var found []fieldPath
 	s.Iterate(func(p fieldPath) {
-		if !holdsAbove(s, p) {
+		if len(ancestors(s, p)) == 0 {
 			found = append(found, p.Copy())
 		}
 	})
@@ -99,10 +103,8 @@ func tops(s *fieldSet) []fieldPath {
 // holds says whether the set contains the path or something below it.
 func holds(s *fieldSet, p fieldPath) bool { return s.Has(p) || !below(s, p).Empty() }
 
-// holdsAbove says whether the set contains something that the path lies within. In sets of the same schema that is only
-// the marker of a list item or a map, which is no claim to what is in it.
-func holdsAbove(s *fieldSet, p fieldPath) bool { return len(ancestors(s, p)) > 0 }
-
+// ancestors are the members that the path lies within. In sets of the same schema they are only markers of list items and
+// maps, which are no claims to what is in them.
 func ancestors(s *fieldSet, p fieldPath) (members []fieldPath) {
 	for i := 1; i < len(p); i++ {
 		if s.Has(p[:i]) {

@@ -74,20 +74,21 @@ func TestTops(t *testing.T) {
 func TestHolds(t *testing.T) {
 	set := `{"f:a":{"f:b":{}},"f:m":{".":{},"f:k":{}},"f:metadata":{"f:labels":{}}}`
 	for name, test := range map[string]struct {
-		path                 fieldPath
-		holds, above, atomic bool
+		path          fieldPath
+		holds, atomic bool
+		above         int
 	}{
-		"a member":                       {makeFieldPath("a", "b"), true, false, false},
-		"an ancestor of one":             {makeFieldPath("a"), true, false, false},
-		"below a leaf":                   {makeFieldPath("a", "b", "c"), false, true, true},
-		"beside one":                     {makeFieldPath("a", "c"), false, false, false},
-		"beside one, in a map with mark": {makeFieldPath("m", "other"), false, true, false},
-		"below the mark of the labels":   {makeFieldPath("metadata", "labels", "a"), false, true, false},
+		"a member":                       {makeFieldPath("a", "b"), true, false, 0},
+		"an ancestor of one":             {makeFieldPath("a"), true, false, 0},
+		"below a leaf":                   {makeFieldPath("a", "b", "c"), false, true, 1},
+		"beside one":                     {makeFieldPath("a", "c"), false, false, 0},
+		"beside one, in a map with mark": {makeFieldPath("m", "other"), false, false, 1},
+		"below the mark of the labels":   {makeFieldPath("metadata", "labels", "a"), false, false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			g.Expect(holds(fields(t, set), test.path)).To(Equal(test.holds), "holds")
-			g.Expect(holdsAbove(fields(t, set), test.path)).To(Equal(test.above), "holdsAbove")
+			g.Expect(ancestors(fields(t, set), test.path)).To(HaveLen(test.above), "ancestors")
 			g.Expect(holdsAtomic(fields(t, set), test.path)).To(Equal(test.atomic), "holdsAtomic")
 		})
 	}

@@ -33,10 +33,7 @@ func (a *Applier) RemoveFinalizer(ctx context.Context, live client.Object, final
 	if err != nil {
 		return err
 	}
-	m, err := parseManagedFields(live)
-	if err != nil {
-		return err
-	}
+	m := parseManagedFields(live)
 	m.seize(applyEntry(a.manager, id.apiVersion(), ""), pathSet(finalizerPath(finalizer)))
 	if live, err = a.replaceManagedFields(ctx, id, live, m); err != nil {
 		return fmt.Errorf("removing the finalizer %s of %s from its other managers: %w", finalizer, id, err)
@@ -49,10 +46,7 @@ func (a *Applier) RemoveFinalizer(ctx context.Context, live client.Object, final
 
 // applyFinalizers applies nothing but the finalizers that the Applier has added to live, as edited.
 func (a *Applier) applyFinalizers(ctx context.Context, id identity, live client.Object, edit func(held []string) []string) (client.Object, error) {
-	managed, err := entryFields(appliedEntry(live, a.manager, ""))
-	if err != nil {
-		return nil, err
-	}
+	managed := entryFields(appliedEntry(live, a.manager, ""))
 	isOthers := func(finalizer string) bool { return !managed.Has(finalizerPath(finalizer)) }
 	body := &unstructured.Unstructured{}
 	body.SetGroupVersionKind(id.gvk)

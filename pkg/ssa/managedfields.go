@@ -46,17 +46,11 @@ func applyEntry(manager, apiVersion, subresource string) metav1.ManagedFieldsEnt
 	}
 }
 
-func parseManagedFields(live metav1.Object) (managedFields, error) {
-	m := managedFields{}
-	for i := range live.GetManagedFields() {
-		entry := &live.GetManagedFields()[i]
-		set, err := entryFields(entry)
-		if err != nil {
-			return m, fmt.Errorf("reading the managed fields of %s: %w", entry.Manager, err)
-		}
-		m.entries = append(m.entries, managedEntry{*entry, set})
+func parseManagedFields(live metav1.Object) (m managedFields) {
+	for _, entry := range live.GetManagedFields() {
+		m.entries = append(m.entries, managedEntry{entry, entryFields(&entry)})
 	}
-	return m, nil
+	return m
 }
 
 // encode returns the entries that hold something if any was changed, and else nil.
@@ -218,7 +212,7 @@ func (a *Applier) attribute(e evidence) (managedFields, error) {
 	}
 	entry := applyEntry(beforeFirstApply, e.target.id.apiVersion(), "")
 	entry.Operation, entry.FieldsV1 = metav1.ManagedFieldsOperationUpdate, metav1.NewFieldsV1(fields)
-	return parseManagedFields(&metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{entry}})
+	return parseManagedFields(&metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{entry}}), nil
 }
 
 // obstacles are the fields that must be seized so that the apply removes them: what is reclaimed, and what the API server

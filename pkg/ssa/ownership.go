@@ -69,6 +69,9 @@ func checkOwnership(e evidence, req Request) (adopts bool, err error) {
 	case groupKindOf(*controller) == groupKindOf(owner) && controller.Name == owner.Name:
 		refused.Transient = true
 		refused.Message = fmt.Sprintf("it is still owned by a deleted %s of the same name; it will be recreated once the garbage collector has deleted it. To keep it, remove its owner reference", owner.Kind)
+		if req.Adoption == AdoptNever {
+			refused.Message += ", and set spec.adoptionPolicy to IfUnowned"
+		}
 	default:
 		refused.Message = fmt.Sprintf("it is controlled by %s %s, so it is not changed; rename one of the two objects, or delete this one there", controller.Kind, controller.Name)
 	}

@@ -59,12 +59,10 @@ func (a *Applier) statusIsQuiet(t *target, live client.Object) (bool, error) {
 }
 
 func (a *Applier) sendStatus(ctx context.Context, t target, live client.Object) (Result, error) {
-	m, err := parseManagedFields(live)
-	if err != nil {
-		return Result{}, err
-	}
+	m := parseManagedFields(live)
 	m.inherit(t.entry(), a.former)
-	if live, err = a.replaceManagedFields(ctx, t.id, live, m); err != nil {
+	live, err := a.replaceManagedFields(ctx, t.id, live, m)
+	if err != nil {
 		return Result{}, err
 	}
 	body := t.body("")

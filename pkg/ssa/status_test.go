@@ -126,14 +126,6 @@ func TestMalformedStatusIsRefused(t *testing.T) {
 	g.Expect(server.requests).To(Equal(before))
 }
 
-func TestStatusInABrokenEntryIsAnError(t *testing.T) {
-	g, server := NewWithT(t), newServer()
-	live := reported(t, server)
-	live.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1("[")}}
-	_, err := newBenchApplier(t, server).ApplyStatus(context.Background(), statusOf(live, replicas{Replicas: 2}), live)
-	g.Expect(err).To(MatchError(HavePrefix("reading the managed fields of x: ")))
-}
-
 // TestDryRunChangesNothing: it is answered as the write would be, whatever the applier sends.
 func TestDryRunChangesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
