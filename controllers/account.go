@@ -15,18 +15,13 @@ import (
 // manager who it is.
 func serviceAccountOf(cfg *rest.Config) types.NamespacedName {
 	token := cfg.BearerToken
-	if cfg.BearerTokenFile != "" {
-		if text, err := os.ReadFile(cfg.BearerTokenFile); err == nil {
-			token = strings.TrimSpace(string(text))
-		}
+	if text, err := os.ReadFile(cfg.BearerTokenFile); err == nil {
+		token = strings.TrimSpace(string(text))
 	}
 	var claims jwt.RegisteredClaims
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &claims); err != nil {
 		return types.NamespacedName{}
 	}
-	namespace, name, err := serviceaccount.SplitUsername(claims.Subject)
-	if err != nil {
-		return types.NamespacedName{}
-	}
+	namespace, name, _ := serviceaccount.SplitUsername(claims.Subject) // empty for other subjects
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }

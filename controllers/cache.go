@@ -73,10 +73,7 @@ func strip(cached any) (any, error) {
 		stripChild(object, manager)
 		return object, nil
 	}
-	stripped, ok := reflect.New(reflect.TypeOf(object).Elem()).Interface().(client.Object)
-	if !ok {
-		return cached, nil
-	}
+	stripped, _ := reflect.New(reflect.TypeOf(object).Elem()).Interface().(client.Object)
 	stripped.SetName(object.GetName())
 	stripped.SetNamespace(object.GetNamespace())
 	stripped.SetUID(object.GetUID())
@@ -208,8 +205,8 @@ func managerOf(object client.Object) string {
 	if controller == nil {
 		return ""
 	}
-	gv, err := schema.ParseGroupVersion(controller.APIVersion)
-	if err != nil || gv.Group != v1beta1.SchemeGroupVersion.Group {
+	gv, _ := schema.ParseGroupVersion(controller.APIVersion)
+	if gv.Group != v1beta1.SchemeGroupVersion.Group {
 		return ""
 	}
 	switch controller.Kind {

@@ -84,9 +84,7 @@ func (o Options) addReleases(mgr ctrl.Manager, e *election) error {
 
 func (o Options) newLock(cfg *rest.Config, recorders recorder.Provider) (resourcelock.Interface, error) {
 	leaseConfig := rest.CopyConfig(cfg)
-	if leaseConfig.Transport == nil {
-		leaseConfig.Dial = dialerOf(cfg)
-	}
+	leaseConfig.Dial = dialerOf(cfg) // without effect beside a transport
 	lock, err := leaderelection.NewResourceLock(leaseConfig, recorders, leaderelection.Options{
 		LeaderElection:          true,
 		LeaderElectionID:        LeaderElectionID,

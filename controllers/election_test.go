@@ -61,7 +61,6 @@ type connectionRecorder struct {
 	calls map[string]string
 }
 
-// ServeHTTP implements http.Handler.
 func (r *connectionRecorder) ServeHTTP(_ http.ResponseWriter, request *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

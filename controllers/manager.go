@@ -52,6 +52,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
 	"github.com/fixpoint-dev/fixpoint/internal/releases"
 	"github.com/fixpoint-dev/fixpoint/internal/setup"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 // LeaderElectionID is the name of the Lease for leader election.
@@ -63,12 +64,6 @@ const (
 	DefaultLeaseDuration = 15 * time.Second
 	DefaultRenewDeadline = 10 * time.Second
 	DefaultRetryPeriod   = 500 * time.Millisecond
-)
-
-// Defaults of the exponential backoff of failed reconciles.
-const (
-	DefaultRetryMinDelay = 200 * time.Millisecond
-	DefaultRetryMaxDelay = 5 * time.Minute
 )
 
 // drainTimeout is how long a manager that is shutting down waits for running reconciles.
@@ -290,8 +285,8 @@ func (o Options) complete() (Options, error) {
 		o.Controllers = Names()
 	}
 	o.QPS = cmp.Or(o.QPS, -1)
-	o.RetryMinDelay = cmp.Or(o.RetryMinDelay, DefaultRetryMinDelay)
-	o.RetryMaxDelay = cmp.Or(o.RetryMaxDelay, DefaultRetryMaxDelay)
+	o.RetryMinDelay = cmp.Or(o.RetryMinDelay, phases.DefaultRetryMinDelay)
+	o.RetryMaxDelay = cmp.Or(o.RetryMaxDelay, phases.DefaultRetryMaxDelay)
 	if err := o.checkRetryDelays(); err != nil {
 		return o, err
 	}
@@ -362,11 +357,9 @@ func (o Options) managerOptions() ctrl.Options {
 	if o.isGuarded() {
 		maps.Copy(options.Cache.ByObject, releases.CacheOptions(o.claimsNamespace()))
 	}
-	if len(o.Namespaces) > 0 {
-		options.Cache.DefaultNamespaces = map[string]cache.Config{}
-		for _, namespace := range o.Namespaces {
-			options.Cache.DefaultNamespaces[namespace] = cache.Config{}
-		}
+	options.Cache.DefaultNamespaces = map[string]cache.Config{}
+	for _, namespace := range o.Namespaces {
+		options.Cache.DefaultNamespaces[namespace] = cache.Config{}
 	}
 	return options
 }

@@ -164,9 +164,8 @@ func (w *webhook) start(ctx context.Context) (stop func(), err error) {
 		}
 		bounded, cancel := context.WithTimeout(running, webhookShutdown)
 		defer cancel()
-		if err := w.server.Shutdown(bounded); err != nil {
-			_ = w.server.Close()
-		}
+		_ = w.server.Shutdown(bounded)
+		_ = w.server.Close()
 	}), nil
 }
 

@@ -230,8 +230,8 @@ type MCPServerSpec struct {
 	ProgressDeadlineSeconds int32 `json:"progressDeadlineSeconds,omitempty"`
 
 	// sessionAffinity is whether the Service sends all connections of a client
-	// to the same pod: Auto if sessions have state, ClientIP always, None
-	// never. None is for servers without sessions.
+	// to the same pod: Auto and ClientIP do, by IP address, None does not. None
+	// is for servers without sessions.
 	// +optional
 	// +kubebuilder:default=Auto
 	SessionAffinity v1beta1.MCPServerSessionAffinity `json:"sessionAffinity,omitempty"`
@@ -415,10 +415,9 @@ type MCPServerProtocol struct {
 }
 
 // MCPServerStatus is the observed state of an MCPServer. The controller
-// computes it on every reconcile. It reads back only the drifts, server,
-// askedVersions and the condition ProtocolReady, which it cannot observe again.
-// replicas and readyReplicas have no omitempty, because zero must be stored and
-// shown.
+// computes it on every reconcile, and reads back only what it cannot observe
+// again. replicas and readyReplicas have no omitempty, because zero must be
+// stored and shown.
 type MCPServerStatus struct {
 	// observedGeneration is the metadata.generation that the status describes.
 	// +optional

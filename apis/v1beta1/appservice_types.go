@@ -401,9 +401,9 @@ type AppServiceAutoscaling struct {
 }
 
 // AppServiceStatus is the observed state of an AppService. The controller
-// computes it on every reconcile, and reads back from it only the drifts, to
-// keep their history, and the versions for which a hook has succeeded. replicas
-// and readyReplicas have no omitempty, because zero must be stored and shown.
+// computes it on every reconcile, and reads back only what it cannot observe
+// again. replicas and readyReplicas have no omitempty, because zero must be
+// stored and shown.
 type AppServiceStatus struct {
 	// observedGeneration is the metadata.generation that the status describes.
 	// +optional

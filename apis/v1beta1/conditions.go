@@ -50,8 +50,9 @@ const (
 	// complete and all replicas are available.
 	ConditionDeploymentReady = "DeploymentReady"
 
-	// ConditionAutoscalingReady says whether the HorizontalPodAutoscaler is
-	// applied. The reason ScalingInactive means that it cannot scale yet.
+	// ConditionAutoscalingReady says whether the HorizontalPodAutoscaler can scale
+	// the Deployment, and the number of pods is within its bounds. The reason
+	// ScalingInactive means that it has no metrics.
 	ConditionAutoscalingReady = "AutoscalingReady"
 
 	// ConditionDisruptionBudgetReady says whether the PodDisruptionBudget is
@@ -107,9 +108,9 @@ const (
 	// different value. The message names the field and the field manager.
 	ReasonConflict = "Conflict"
 
-	// ReasonNotOwned: an object with the name of the child exists and has no
-	// owner. Rename or delete it, or set adoptionPolicy to IfUnowned to adopt
-	// it.
+	// ReasonNotOwned: an object with the name of the child exists and no
+	// controller owns it. Rename or delete it, or set adoptionPolicy to IfUnowned
+	// to adopt it.
 	ReasonNotOwned = "NotOwned"
 
 	// ReasonOwnedByAnother: an object with the name of the child exists and

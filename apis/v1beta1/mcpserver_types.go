@@ -50,7 +50,7 @@ const (
 type MCPServerSessionAffinity string
 
 const (
-	// SessionAffinityAuto uses session affinity if sessions have state.
+	// SessionAffinityAuto uses session affinity, because sessions live in pods.
 	SessionAffinityAuto MCPServerSessionAffinity = "Auto"
 
 	// SessionAffinityClientIP uses session affinity by client IP address.
@@ -356,8 +356,8 @@ type MCPServerSpec struct {
 	ProgressDeadlineSeconds int32 `json:"progressDeadlineSeconds,omitempty"`
 
 	// sessionAffinity is whether the Service sends all connections of a client
-	// to the same pod: Auto if sessions have state, ClientIP always, None
-	// never. None is for servers without sessions.
+	// to the same pod: Auto and ClientIP do, by IP address, None does not. None
+	// is for servers without sessions.
 	// +optional
 	// +kubebuilder:default=Auto
 	SessionAffinity MCPServerSessionAffinity `json:"sessionAffinity,omitempty"`
@@ -852,8 +852,8 @@ type MCPServerHTTPRoute struct {
 	ParentRefs []MCPServerParentRef `json:"parentRefs"`
 
 	// hostnames are the DNS names of the route, without a scheme, port or
-	// wildcard. status.externalEndpoint uses the first one. Defaults to the
-	// hostnames of the listener of the Gateway.
+	// wildcard. status.externalEndpoint uses the first one that a listener of
+	// the Gateway serves. Defaults to the hostnames of the listener.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -1112,8 +1112,9 @@ type MCPServerCredentialsSecretRef struct {
 // session of a server with transport stdio. The limits apply to each pod.
 // +kubebuilder:validation:XValidation:rule="!has(self.firstSessionUser) || self.firstSessionUser > 65535 || self.firstSessionUser + self.maxSessions + 1 < 60000",fieldPath=".firstSessionUser",message="firstSessionUser and the maxSessions + 1 IDs after it must not be from 60000 to 65535, which the system uses: use a value such as 100000"
 type MCPServerBridge struct {
-	// maxSessions is the maximum number of sessions in a pod (1 to 10000). The
-	// bridge rejects further sessions with a request to retry later.
+	// maxSessions is the maximum number of sessions in a pod (1 to 10000). At
+	// the maximum, a new session ends an idle one, or is rejected with a request
+	// to retry later.
 	// +optional
 	// +kubebuilder:default=100
 	// +kubebuilder:validation:Minimum=1
@@ -1164,7 +1165,8 @@ type MCPServerBridge struct {
 	// drainTimeout is the time that running sessions have to complete after the
 	// pod receives SIGTERM (1s to 24h). The sum of drainTimeout and
 	// drainSeconds must not exceed terminationGracePeriodSeconds. Defaults to
-	// terminationGracePeriodSeconds less drainSeconds and two seconds.
+	// terminationGracePeriodSeconds less drainSeconds and two seconds, or a
+	// quarter of the rest if that is less.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -1186,10 +1188,9 @@ type MCPServerBridge struct {
 }
 
 // MCPServerStatus is the observed state of an MCPServer. The controller
-// computes it on every reconcile. It reads back only the drifts, server,
-// probedVersions and the condition ProtocolReady, which it cannot observe again.
-// replicas and readyReplicas have no omitempty, because zero must be stored and
-// shown.
+// computes it on every reconcile, and reads back only what it cannot observe
+// again. replicas and readyReplicas have no omitempty, because zero must be
+// stored and shown.
 type MCPServerStatus struct {
 	// observedGeneration is the metadata.generation that the status describes.
 	// +optional

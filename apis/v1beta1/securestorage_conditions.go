@@ -152,8 +152,9 @@ const (
 // Reasons for errors of the credentials and requests.
 const (
 	// ReasonCredentialsMissing: the Secret in credentialsSecretRef, one of its keys,
-	// or the ServiceAccount in workloadIdentity does not exist. Create it; the
-	// message names what is missing, and never contains secret values.
+	// or the ServiceAccount in workloadIdentity does not exist, or the manager may
+	// not request its tokens. Create it, or grant the permission; the message
+	// names what is missing, and never contains secret values.
 	ReasonCredentialsMissing = "CredentialsMissing"
 
 	// ReasonCredentialsInvalid: Azure rejects the credentials: they are wrong,

@@ -19,6 +19,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends the process: reading the standard input does not end with the context.
+	context.AfterFunc(ctx, stop)
 	// Errors are returned; nothing is logged.
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())

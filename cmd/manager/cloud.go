@@ -42,7 +42,6 @@ func (s *settings) completeCloud() error {
 // ambientScopes is a flag such as billing=/subscriptions/<UUID>/resourceGroups/billing, which can be repeated.
 type ambientScopes securestorage.AmbientScopes
 
-// String implements flag.Value.
 func (a *ambientScopes) String() string {
 	var pairs []string
 	for _, namespace := range slices.Sorted(maps.Keys(*a)) {

@@ -26,6 +26,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/metricsauth"
 	"github.com/fixpoint-dev/fixpoint/internal/portforward"
 	"github.com/fixpoint-dev/fixpoint/internal/releases"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
 // settings are the values of the flags.
@@ -46,8 +47,8 @@ type settings struct {
 }
 
 func (s *settings) retryFlags(flags *flag.FlagSet) {
-	flags.DurationVar(&s.options.RetryMinDelay, "retry-min-delay", controllers.DefaultRetryMinDelay, "Delay before the first retry of a failed reconcile. The delay doubles with each further failure.")
-	flags.DurationVar(&s.options.RetryMaxDelay, "retry-max-delay", controllers.DefaultRetryMaxDelay, "Maximum delay between retries of a failed reconcile.")
+	flags.DurationVar(&s.options.RetryMinDelay, "retry-min-delay", phases.DefaultRetryMinDelay, "Delay before the first retry of a failed reconcile. The delay doubles with each further failure.")
+	flags.DurationVar(&s.options.RetryMaxDelay, "retry-max-delay", phases.DefaultRetryMaxDelay, "Maximum delay between retries of a failed reconcile.")
 }
 
 func (s *settings) webhookFlags(flags *flag.FlagSet) {
@@ -95,7 +96,7 @@ func parse(args []string, usage io.Writer) (*settings, error) {
 	flags.StringVar(&s.options.ProfilingAddress, "pprof-bind-address", "0", "Loopback address of the pprof endpoint, such as 127.0.0.1:6060. 0 disables it.")
 	flags.StringVar(&s.options.HealthProbeAddress, "health-probe-bind-address", ":8081", "Address of /healthz and /readyz. 0 disables them.")
 
-	flags.StringVar(&s.options.BridgeImage, "bridge-image", controllers.DefaultBridgeImage, "Image that contains the bridge for MCPServers with transport stdio, and the proxy of those with authorization, limits or selected tools.")
+	flags.StringVar(&s.options.BridgeImage, "bridge-image", controllers.DefaultBridgeImage, "Image that contains the bridge for MCPServers with transport stdio, and the proxy for others with authorization, limits, selected tools, telemetry or session routing.")
 	s.registerPod(flags)
 	flags.StringVar(&s.probeEndpoint, "mcp-probe-endpoint", "", "URL that replaces the scheme and host of every MCPServer that is probed. Only for clusters with simulated nodes.")
 	s.cloudFlags(flags)

@@ -41,7 +41,6 @@ func ownNamespace(file string) string {
 // podLabels is a flag such as app=manager,team=a.
 type podLabels map[string]string
 
-// String implements flag.Value.
 func (l *podLabels) String() string {
 	var pairs []string
 	for _, key := range slices.Sorted(maps.Keys(*l)) {

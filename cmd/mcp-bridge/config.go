@@ -50,7 +50,7 @@ func (c *config) register(flags *flag.FlagSet) {
 	flags.IntVar(&c.verbosity, "v", 0, "log `level`; 1 adds debug messages")
 	flags.StringVar(&o.Path, "path", o.Path, "URL `path` of the MCP endpoint")
 	flags.IntVar(&o.MaxSessions, "max-sessions", o.MaxSessions, "maximum number of sessions, each with its own server process")
-	flags.IntVar(&o.MaxSessionsPerAddress, "max-sessions-per-address", 0, "maximum number of sessions of one client address (default: nine tenths of -max-sessions)")
+	flags.IntVar(&o.MaxSessionsPerCaller, "max-sessions-per-caller", 0, "maximum number of sessions of one caller (default: nine tenths of -max-sessions)")
 	flags.IntVar(&o.FirstSessionUser, "first-session-user", 0, "first user `ID` of those that sessions run as, each as a user of its own; requires root (default: all run as the user of the bridge)")
 	flags.IntVar(&o.MaxRequests, "max-requests", o.MaxRequests, "maximum number of requests in flight per session, and of all requests without a session")
 	flags.IntVar(&o.MaxMessageBytes, "max-message-bytes", o.MaxMessageBytes, "maximum size of a message in bytes, in either direction")

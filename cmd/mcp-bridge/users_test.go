@@ -179,7 +179,7 @@ func TestSessionsRunAsUsersOfTheirOwn(t *testing.T) {
 	t.Setenv(capabilitiesVariable, withCapabilities(g, bridgeCapabilities))
 	homes := filepath.Join(folder, "tmp", "mcp-bridge-"+strconv.Itoa(first))
 	g.Expect(os.MkdirAll(filepath.Join(homes, "of a bridge that was killed"), 0o700)).To(Succeed())
-	cmd, out, address, _ := serving(t, g, []string{copied, shellMarker}, "-first-session-user", strconv.Itoa(first), "-max-sessions", "2", "-max-sessions-per-address", "2", "-drain-idle-timeout", "100ms")
+	cmd, out, address, _ := serving(t, g, []string{copied, shellMarker}, "-first-session-user", strconv.Itoa(first), "-max-sessions", "2", "-max-sessions-per-caller", "2", "-drain-idle-timeout", "100ms")
 	g.Expect(out.String()).To(ContainSubstring(fmt.Sprintf(`"session":"check","line":"user %d"`, first+2)), "a user without a session")
 	one, other := &shell{g: g, address: address}, &shell{g: g, address: address}
 	g.Expect(one.open()).To(Equal(http.StatusOK))

@@ -9,7 +9,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -59,7 +58,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		references.Secret, references.ConfigMap, references.ServiceAccount)...)
 	if !o.NoClusterRights {
 		options.Sources = append(options.Sources,
-			source.Kind[client.Object](mgr.GetCache(), &networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(withIngress(mgr.GetClient()))))
+			source.Kind[client.Object](mgr.GetCache(), &networkingv1.IngressClass{},
+				handler.EnqueueRequestsFromMapFunc(setup.Enqueue(mgr.GetClient(), &v1beta1.AppServiceList{}, hasIngress))))
 	}
 	return engine.SetupWithManager(mgr, options)
 }
@@ -121,20 +121,8 @@ func definition(dependencies phases.Dependencies, o Options, r *references.Reade
 	}
 }
 
-// withIngress lists the AppServices with an Ingress, which a change of an IngressClass may affect.
-func withIngress(reader client.Reader) handler.MapFunc {
-	return func(ctx context.Context, _ client.Object) []reconcile.Request {
-		var apps v1beta1.AppServiceList
-		if err := reader.List(ctx, &apps); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Failed to list AppServices for an IngressClass")
-			return nil
-		}
-		var requests []reconcile.Request
-		for i := range apps.Items {
-			if apps.Items[i].Spec.Ingress != nil {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&apps.Items[i])})
-			}
-		}
-		return requests
-	}
+// hasIngress selects the AppServices that a change of an IngressClass may affect.
+func hasIngress(object client.Object) bool {
+	app, ok := object.(*v1beta1.AppService)
+	return ok && app.Spec.Ingress != nil
 }

@@ -200,7 +200,7 @@ func TestIngressClassesEnqueueAppServicesWithAnIngress(t *testing.T) {
 	without.Name = "other"
 	reader := fake.NewClientBuilder().WithScheme(newScheme(g)).WithObjects(with, without).Build()
 
-	requests := withIngress(reader)(t.Context(), &networkingv1.IngressClass{})
+	requests := setup.Enqueue(reader, &v1beta1.AppServiceList{}, hasIngress)(t.Context(), &networkingv1.IngressClass{})
 
 	g.Expect(requests).To(HaveExactElements(HaveField("NamespacedName", types.NamespacedName{Namespace: "shop", Name: "web"})))
 }

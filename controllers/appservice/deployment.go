@@ -3,7 +3,6 @@ package appservice
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -42,16 +41,13 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 
 func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) {
 	app := s.app
-	template, err := podTemplate(app)
-	if err != nil {
-		return nil, err
-	}
+	template := podTemplate(app)
 	if err := checkTemplate(app, s.managerAccount, template); err != nil {
 		return nil, err
 	}
 	spec := appsv1ac.DeploymentSpec().
 		WithSelector(metav1ac.LabelSelector().WithMatchLabels(selectorOf(app))).
-		WithStrategy(strategy(app)).
+		WithStrategy(workload.Strategy(app.Spec.Strategy)).
 		WithProgressDeadlineSeconds(app.Spec.ProgressDeadlineSeconds).
 		WithTemplate(template)
 	if app.Spec.Replicas != nil {
@@ -60,27 +56,9 @@ func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error)
 	return appsv1ac.Deployment(app.Name, app.Namespace).WithLabels(labelsOf(app)).WithSpec(spec), nil
 }
 
-// strategy never lets a rolling update fall below the desired number of replicas.
-func strategy(app *v1beta1.AppService) *appsv1ac.DeploymentStrategyApplyConfiguration {
-	if app.Spec.Strategy == v1beta1.StrategyRecreate {
-		return appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType)
-	}
-	return appsv1ac.DeploymentStrategy().
-		WithType(appsv1.RollingUpdateDeploymentStrategyType).
-		WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
-			WithMaxUnavailable(intstr.FromInt32(0)).
-			WithMaxSurge(intstr.FromString("25%")))
-}
-
-func podTemplate(app *v1beta1.AppService) (*corev1ac.PodTemplateSpecApplyConfiguration, error) {
-	container, err := appContainer(app)
-	if err != nil {
-		return nil, err
-	}
-	pod := corev1ac.PodSpec()
-	if err := withSecurity(pod, container, app); err != nil {
-		return nil, err
-	}
+func podTemplate(app *v1beta1.AppService) *corev1ac.PodTemplateSpecApplyConfiguration {
+	container, pod := appContainer(app), corev1ac.PodSpec()
+	withSecurity(pod, container, app)
 	for _, secret := range app.Spec.ImagePullSecrets {
 		pod.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(secret.Name))
 	}
@@ -101,7 +79,7 @@ func podTemplate(app *v1beta1.AppService) (*corev1ac.PodTemplateSpecApplyConfigu
 	if len(app.Spec.Config) > 0 {
 		template.WithAnnotations(map[string]string{configHashAnnotation: configHash(app)})
 	}
-	return template, nil
+	return template
 }
 
 func mountsConfig(app *v1beta1.AppService) bool {
@@ -121,7 +99,7 @@ func withMounts(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 	}
 }
 
-func appContainer(app *v1beta1.AppService) (*corev1ac.ContainerApplyConfiguration, error) {
+func appContainer(app *v1beta1.AppService) *corev1ac.ContainerApplyConfiguration {
 	container := corev1ac.Container().
 		WithName(containerName).
 		WithImage(app.Spec.Image).
@@ -133,18 +111,10 @@ func appContainer(app *v1beta1.AppService) (*corev1ac.ContainerApplyConfiguratio
 		container.WithImagePullPolicy(app.Spec.ImagePullPolicy)
 	}
 	for i := range app.Spec.Env {
-		env := corev1ac.EnvVar()
-		if err := workload.Convert(app.Spec.Env[i], env); err != nil {
-			return nil, fmt.Errorf("reading spec.env[%d]: %w", i, err)
-		}
-		container.WithEnv(env)
+		container.WithEnv(workload.MustConvert(app.Spec.Env[i], corev1ac.EnvVar()))
 	}
 	if len(app.Spec.Resources.Requests)+len(app.Spec.Resources.Limits)+len(app.Spec.Resources.Claims) > 0 {
-		resources := corev1ac.ResourceRequirements()
-		if err := workload.Convert(app.Spec.Resources, resources); err != nil {
-			return nil, fmt.Errorf("reading spec.resources: %w", err)
-		}
-		container.WithResources(resources)
+		container.WithResources(workload.MustConvert(app.Spec.Resources, corev1ac.ResourceRequirements()))
 	}
 	switch {
 	case mountsConfig(app):
@@ -155,7 +125,7 @@ func appContainer(app *v1beta1.AppService) (*corev1ac.ContainerApplyConfiguratio
 			WithConfigMapRef(corev1ac.ConfigMapEnvSource().WithName(app.Name)))
 	}
 	withProbes(container, app)
-	return container, nil
+	return container
 }
 
 func withProbes(container *corev1ac.ContainerApplyConfiguration, app *v1beta1.AppService) {

@@ -271,10 +271,7 @@ func createJob(ctx context.Context, p phases.Reconcile[*scope]) (phases.Next, er
 // desiredJob runs one pod, which is not restarted: only who knows what it has done can say whether to run it again.
 func desiredJob(s *scope) (*batchv1ac.JobApplyConfiguration, error) {
 	app, spec := s.app, hookOf(s.app)
-	template, err := podTemplate(&v1beta1.AppService{ObjectMeta: app.ObjectMeta, Spec: podSpecOfHook(app)})
-	if err != nil {
-		return nil, err
-	}
+	template := podTemplate(&v1beta1.AppService{ObjectMeta: app.ObjectMeta, Spec: podSpecOfHook(app)})
 	// Labels of its own: the Service, and all that selects pods of the application, must not select this one.
 	template.Labels, template.Annotations = hookLabels(app), nil
 	template.Spec.WithRestartPolicy(corev1.RestartPolicyNever)
@@ -353,9 +350,7 @@ func hooksStatus(s *scope) *fixpointac.AppServiceHooksStatusApplyConfiguration {
 	h := s.hook
 	switch {
 	case h == nil && s.app.Status.Hooks != nil:
-		before := fixpointac.AppServiceHooksStatus()
-		_ = workload.Convert(s.app.Status.Hooks, before) // both have the same JSON
-		return before
+		return workload.MustConvert(s.app.Status.Hooks, fixpointac.AppServiceHooksStatus())
 	case h == nil || h.version == "" && len(h.succeeded) == 0:
 		return nil
 	}

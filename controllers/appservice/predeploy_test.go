@@ -583,6 +583,25 @@ func TestJobOfTheNameThatIsNotOwnedIsNotTouched(t *testing.T) {
 	r.Expect(r.jobs()).To(HaveLen(1), "it is not that of the AppService")
 }
 
+// A deletion of the AppService with --cascade=orphan leaves such a Job. That it is deleted concerns no watch.
+func TestHookRunsOnceTheJobOfItsNameIsDeleted(t *testing.T) {
+	r := newRollout(t)
+	app := webApp(withHook())
+	app.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "web"}
+	orphan := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: jobName(app), Labels: hookLabels(app)}}
+	r.Expect(r.Server.Create(context.Background(), orphan)).To(Succeed())
+	r.Create(app)
+	stalled := r.Settle("shop/web")
+	r.Expect(r.condition(v1beta1.ConditionPreDeployReady)).To(Equal("False NotOwned"))
+	r.Expect(stalled.RequeueAfter).To(BeNumerically("~", time.Minute, time.Second))
+
+	r.deleteJobs()
+	r.Settle("shop/web")
+
+	r.Expect(r.condition(v1beta1.ConditionReady)).To(Equal("True Ready"))
+	r.Expect(r.running()).To(Equal(v1))
+}
+
 // Garbage collection has not finished to delete it.
 func TestJobOfADeletedAppServiceOfTheSameNameDoesNotCount(t *testing.T) {
 	r := newRollout(t)

@@ -13,7 +13,7 @@ import (
 
 // withSecurity sets what spec.podSecurityStandard requires; the security contexts of the spec override it
 // field by field. The standard Baseline requires nothing, so that images that run as root start (ADR 32).
-func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, app *v1beta1.AppService) error {
+func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, app *v1beta1.AppService) {
 	podContext, containerContext := corev1ac.PodSecurityContext(), corev1ac.SecurityContext()
 	restricted := app.Spec.PodSecurityStandard == v1beta1.PodSecurityRestricted
 	if restricted {
@@ -24,14 +24,10 @@ func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.C
 		pod.WithAutomountServiceAccountToken(*given)
 	}
 	if given := app.Spec.PodSecurityContext; given != nil {
-		if err := workload.Convert(given, podContext); err != nil {
-			return fmt.Errorf("reading spec.podSecurityContext: %w", err)
-		}
+		workload.MustConvert(given, podContext)
 	}
 	if given := app.Spec.ContainerSecurityContext; given != nil {
-		if err := workload.Convert(given, containerContext); err != nil {
-			return fmt.Errorf("reading spec.containerSecurityContext: %w", err)
-		}
+		workload.MustConvert(given, containerContext)
 	}
 	if restricted || app.Spec.PodSecurityContext != nil {
 		pod.WithSecurityContext(podContext)
@@ -39,7 +35,6 @@ func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.C
 	if restricted || app.Spec.ContainerSecurityContext != nil {
 		container.WithSecurityContext(containerContext)
 	}
-	return nil
 }
 
 // checkTemplate refuses pods that do not satisfy spec.podSecurityStandard, or that would run as the manager.
@@ -48,9 +43,9 @@ func checkTemplate(app *v1beta1.AppService, manager types.NamespacedName, templa
 		return err
 	}
 	standard := app.Spec.PodSecurityStandard
-	violations, err := workload.Violations(standard, template)
-	if err != nil || violations == "" {
-		return err
+	violations := workload.Violations(standard, template)
+	if violations == "" {
+		return nil
 	}
 	remedy := "change these settings"
 	if standard == v1beta1.PodSecurityRestricted {

@@ -16,7 +16,7 @@ import (
 func desiredStatus(s *scope, summary phases.Summary) *fixpointac.AppServiceApplyConfiguration {
 	status := fixpointac.AppServiceStatus().
 		WithObservedGeneration(summary.ObservedGeneration).
-		WithPhase(phaseOf(s, summary)).
+		WithPhase(workload.PhaseOf(s.deployment, summary)).
 		WithConditions(phases.ConditionConfigurations(summary.Conditions)...).
 		WithReplicas(0).
 		WithReadyReplicas(0).
@@ -35,35 +35,6 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.AppServiceApply
 		status.WithDrifts(workload.DriftConfiguration(drift))
 	}
 	return fixpointac.AppService(s.app.Name, s.app.Namespace).WithStatus(status)
-}
-
-// phaseOf returns the one-word summary in status.phase.
-func phaseOf(s *scope, summary phases.Summary) v1beta1.Phase {
-	serves := s.deployment != nil && s.deployment.Status.ReadyReplicas > 0
-	switch {
-	case summary.Deleting:
-		return v1beta1.PhaseDeleting
-	case summary.Suspended:
-		return v1beta1.PhaseSuspended
-	case summary.Ready:
-		return v1beta1.PhaseRunning
-	case summary.Stalled && !serves:
-		return v1beta1.PhaseFailed
-	case serves && (summary.Stalled || needsAttention(summary)):
-		return v1beta1.PhaseDegraded
-	default:
-		return v1beta1.PhaseProvisioning
-	}
-}
-
-// needsAttention reports whether the AppService waits because of a problem, and not only for normal progress.
-func needsAttention(summary phases.Summary) bool {
-	switch summary.ReadyReason {
-	case v1beta1.ReasonRolloutProgressing, v1beta1.ReasonProgressing, v1beta1.ReasonRecreating, v1beta1.ReasonPruning:
-		return false
-	default:
-		return true
-	}
 }
 
 // urlOf returns the URL of the application.

@@ -17,39 +17,6 @@ func deploymentWith(replicas, ready int32) *appsv1.Deployment {
 	return &appsv1.Deployment{Status: appsv1.DeploymentStatus{Replicas: replicas, ReadyReplicas: ready}}
 }
 
-func TestPhaseOf(t *testing.T) {
-	serves, starting := deploymentWith(3, 1), deploymentWith(3, 0)
-	cases := map[string]struct {
-		deployment *appsv1.Deployment
-		summary    phases.Summary
-		want       v1beta1.Phase
-	}{
-		"ready":                         {serves, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1beta1.PhaseRunning},
-		"ready without pods":            {starting, phases.Summary{Ready: true, ReadyReason: "Ready"}, v1beta1.PhaseRunning},
-		"deleted":                       {serves, phases.Summary{Deleting: true, ReadyReason: "Terminating"}, v1beta1.PhaseDeleting},
-		"deleted while it is stalled":   {nil, phases.Summary{Deleting: true, Stalled: true}, v1beta1.PhaseDeleting},
-		"deleted while it is suspended": {nil, phases.Summary{Deleting: true, Suspended: true}, v1beta1.PhaseDeleting},
-		"suspended":                     {serves, phases.Summary{Suspended: true, ReadyReason: "Suspended"}, v1beta1.PhaseSuspended},
-		"before the Deployment":         {nil, phases.Summary{ReadyReason: "QuotaExceeded"}, v1beta1.PhaseProvisioning},
-		"first pods are starting":       {starting, phases.Summary{ReadyReason: "RolloutProgressing"}, v1beta1.PhaseProvisioning},
-		"first pods fail":               {starting, phases.Summary{ReadyReason: "PodsFailing"}, v1beta1.PhaseProvisioning},
-		"a rollout":                     {serves, phases.Summary{ReadyReason: "RolloutProgressing"}, v1beta1.PhaseProvisioning},
-		"a child is progressing":        {serves, phases.Summary{ReadyReason: "Progressing"}, v1beta1.PhaseProvisioning},
-		"a child is recreated":          {serves, phases.Summary{ReadyReason: "Recreating"}, v1beta1.PhaseProvisioning},
-		"a child is pruned":             {serves, phases.Summary{ReadyReason: "Pruning"}, v1beta1.PhaseProvisioning},
-		"a rollout with failing pods":   {serves, phases.Summary{ReadyReason: "PodsFailing"}, v1beta1.PhaseDegraded},
-		"a rollout without quota":       {serves, phases.Summary{ReadyReason: "QuotaExceeded"}, v1beta1.PhaseDegraded},
-		"stalled, with ready pods":      {serves, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1beta1.PhaseDegraded},
-		"stalled, without ready pods":   {starting, phases.Summary{Stalled: true, ReadyReason: "RolloutStalled"}, v1beta1.PhaseFailed},
-		"stalled before the Deployment": {nil, phases.Summary{Stalled: true, ReadyReason: "NotOwned"}, v1beta1.PhaseFailed},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(phaseOf(&scope{deployment: c.deployment}, c.summary)).To(Equal(c.want))
-		})
-	}
-}
-
 func TestURLOf(t *testing.T) {
 	cases := map[string]struct {
 		ingress *v1beta1.Ingress

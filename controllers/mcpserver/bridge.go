@@ -32,9 +32,7 @@ func withBridge(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.Con
 	if server.Spec.ImagePullPolicy == corev1.PullAlways {
 		install.WithImagePullPolicy(corev1.PullAlways)
 	}
-	if resources := installResources(server.Spec.Resources); resources != nil {
-		install.WithResources(resources)
-	}
+	install.WithResources(installResources(server.Spec.Resources))
 	pod.WithInitContainers(install)
 	container.WithVolumeMounts(shared().WithReadOnly(true))
 	container.WithPorts(corev1ac.ContainerPort().WithName(bridgePortName).WithContainerPort(bridgePort(server)).WithProtocol(corev1.ProtocolTCP))

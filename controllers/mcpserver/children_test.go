@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"errors"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -92,8 +93,7 @@ func TestDesiredNetworkPolicy(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			desired, err := desiredNetworkPolicy(tools(func(s *spec) { s.NetworkPolicy = c.policy }), settings)
-			g.Expect(err).NotTo(HaveOccurred())
+			desired := desiredNetworkPolicy(tools(func(s *spec) { s.NetworkPolicy = c.policy }), settings)
 			if c.policy == nil {
 				g.Expect(desired).To(BeNil())
 				return
@@ -128,8 +128,7 @@ func TestNetworkPolicyAdmitsTheManager(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			server := tools(c.change)
-			desired, err := desiredNetworkPolicy(server, c.settings)
-			g.Expect(err).NotTo(HaveOccurred())
+			desired := desiredNetworkPolicy(server, c.settings)
 			g.Expect(asJSON(t, desired.Spec.Ingress[0].From)).To(MatchYAML(c.want))
 			verdict := networkPolicy.Ready(t.Context(), &scope{server: server, settings: c.settings}, nil)
 			g.Expect(verdict.Message()).To(Equal(policyApplied + c.message))
@@ -275,9 +274,11 @@ type staticGateways struct {
 	staticGatewayAPI
 
 	watched bool
+	denial  error
 }
 
 func (s staticGateways) isWatched() bool { return s.watched }
+func (s staticGateways) denied() error   { return s.denial }
 
 func TestRouteRequiresTheGatewayAPI(t *testing.T) {
 	const missing = "the API server does not serve HTTPRoute (gateway.networking.k8s.io/v1); install the Gateway API"
@@ -285,6 +286,8 @@ func TestRouteRequiresTheGatewayAPI(t *testing.T) {
 		gateways gatewayReader
 		want     outcome
 	}{
+		"not permitted to watch it": {staticGateways{watched: true, denial: errors.New("gateways is forbidden: no role")}, outcome{"wait", "Forbidden",
+			"gateways is forbidden: no role; grant the manager's service account this permission: the role fixpoint-manager-mcpserver-role has it"}},
 		"served":                  {staticGatewayAPI(true), outcome{"done", "Ready", ""}},
 		"not served, and watched": {staticGateways{watched: true}, outcome{"stalled", "KindMissing", missing + ", or remove spec.httpRoute"}},
 		"not served":              {staticGatewayAPI(false), outcome{"stalled", "KindMissing", missing + " and restart the manager, or remove spec.httpRoute"}},

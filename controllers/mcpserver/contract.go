@@ -243,6 +243,7 @@ func contractConfiguration(contract *v1beta1.MCPServerContractStatus) *fixpointa
 	return configuration
 }
 
+// changeConfiguration does not go by JSON, because each reconcile calls it.
 func changeConfiguration(change *v1beta1.MCPServerContractChange) *fixpointac.MCPServerContractChangeApplyConfiguration {
 	configuration := fixpointac.MCPServerContractChange().WithTime(change.Time).
 		WithAdded(change.Added...).WithRemoved(change.Removed...).

@@ -241,7 +241,7 @@ func TestWarningAboutAContractThatCannotBeDerived(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			result := prober.Result{State: prober.Answering, ContractErr: c.err}
-			NewWithT(t).Expect(withWarnings(resultVerdict(result), tools(), result).Message()).To(Equal(succeeded + c.want))
+			NewWithT(t).Expect(withWarnings(resultVerdict(tools(), result), tools(), result).Message()).To(Equal(succeeded + c.want))
 		})
 	}
 }

@@ -148,7 +148,8 @@ func (o Options) sources(mgr ctrl.Manager, r readers) []source.Source {
 		o.Prober.Source(),
 	}
 	if !o.NoClusterRights {
-		sources = append(sources, watch(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(serversWithIngress(mgr.GetClient()))))
+		servers := setup.Enqueue(mgr.GetClient(), &v1beta1.MCPServerList{}, hasIngress)
+		sources = append(sources, watch(&networkingv1.IngressClass{}, handler.EnqueueRequestsFromMapFunc(servers)))
 	}
 	referrers := references.Referrers{Reader: mgr.GetClient(), List: &v1beta1.MCPServerList{}, Delay: referenceDelay}
 	return append(sources, r.references.Sources(mgr.GetCache(), referrers,
@@ -197,7 +198,7 @@ func newHashKey(mgr ctrl.Manager, o Options) (*references.Key, error) {
 func newEngine(dependencies phases.Dependencies, o Options, r readers, probes Prober) (*Engine, error) {
 	reader, uncached := dependencies.Reader, dependencies.Uncached
 	dependencies.Reader, dependencies.Uncached = routeReader{reader, r.gateways}, routeReader{uncached, r.gateways}
-	dependencies.Applier = permissionHint{dependencies.Applier}
+	dependencies.Applier = setup.PermissionHint{Applier: dependencies.Applier, Hint: sessionKeysHint}
 	var ingressClasses workload.IngressClasses
 	if !o.NoClusterRights {
 		ingressClasses.Reader = reader
@@ -254,7 +255,8 @@ func stopProbing(p *prober.Prober, r readers) handler.EventHandler {
 // stopProbingLost stops probing MCPServers in namespaces that this release has given up.
 func stopProbingLost(ctx context.Context, mgr ctrl.Manager, p *prober.Prober, r readers) func(lease.Change) {
 	return func(change lease.Change) {
-		keys, err := setup.Objects(ctx, mgr.GetCache(), &v1beta1.MCPServerList{}, change.Lost)
+		isLost := func(o client.Object) bool { return change.Lost(o.GetNamespace()) }
+		keys, err := setup.Objects(ctx, mgr.GetCache(), &v1beta1.MCPServerList{}, isLost)
 		if err != nil {
 			mgr.GetLogger().Error(err, "Failed to list the MCPServers of a namespace that was given up; they are probed until the manager restarts")
 			return
@@ -313,20 +315,8 @@ func probedServer(reader client.Reader) handler.MapFunc {
 	}
 }
 
-// serversWithIngress maps an IngressClass to the MCPServers with an Ingress.
-func serversWithIngress(reader client.Reader) handler.MapFunc {
-	return func(ctx context.Context, _ client.Object) []reconcile.Request {
-		var servers v1beta1.MCPServerList
-		if err := reader.List(ctx, &servers); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Failed to list MCPServers with an Ingress")
-			return nil
-		}
-		var requests []reconcile.Request
-		for i := range servers.Items {
-			if servers.Items[i].Spec.Ingress != nil {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&servers.Items[i])})
-			}
-		}
-		return requests
-	}
+// hasIngress selects the MCPServers that a change of an IngressClass may affect.
+func hasIngress(object client.Object) bool {
+	server, ok := object.(*v1beta1.MCPServer)
+	return ok && server.Spec.Ingress != nil
 }

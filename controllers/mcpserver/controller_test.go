@@ -194,7 +194,8 @@ func TestWithoutClusterRightsNothingOfTheClusterIsWatched(t *testing.T) {
 
 func TestSuspendedAndDeletedServersAreNotProbed(t *testing.T) {
 	now := metav1.Now()
-	key := client.ObjectKey{Namespace: "acme", Name: "tools"}
+	// It is not stored, so that a reconcile does not decide whether it is probed.
+	key := client.ObjectKey{Namespace: "acme", Name: "other"}
 	for name, c := range map[string]struct {
 		event    func(w *watched, server *v1beta1.MCPServer)
 		isProbed bool
@@ -213,12 +214,12 @@ func TestSuspendedAndDeletedServersAreNotProbed(t *testing.T) {
 		"deleted": {func(w *watched, server *v1beta1.MCPServer) { w.SendDelete(server) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := stored(func(s *spec) { s.Suspend = true })
-			watch(t, server, func(w *watched) {
+			watch(t, stored(), func(w *watched) {
 				w.prober.Set(key, prober.Target{URL: "http://tools.invalid/mcp", Addresses: []string{"127.0.0.1:1"}, Interval: time.Hour})
-				other := server.DeepCopy()
-				other.Spec.Suspend = false
-				c.event(w, other)
+				server := stored()
+				server.Name = key.Name
+				c.event(w, server)
+				synctest.Wait()
 				_, isProbed := w.prober.Result(key)
 				w.Expect(isProbed).To(Equal(c.isProbed))
 				w.prober.Forget(key)
@@ -234,7 +235,7 @@ func TestIngressClassesEnqueueServersWithAnIngress(t *testing.T) {
 	with, without := stored(func(s *spec) { s.Ingress = &v1beta1.Ingress{Host: "a.test"} }), stored()
 	without.Name = "other"
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(with, without).Build()
-	g.Expect(serversWithIngress(reader)(t.Context(), &networkingv1.IngressClass{})).
+	g.Expect(setup.Enqueue(reader, &v1beta1.MCPServerList{}, hasIngress)(t.Context(), &networkingv1.IngressClass{})).
 		To(HaveExactElements(HaveField("NamespacedName", client.ObjectKey{Namespace: "acme", Name: "tools"})))
 }
 
@@ -404,10 +405,9 @@ func TestReadersReadWhatTheCacheHasAndTheRestFromTheAPIServer(t *testing.T) {
 
 // cachedReaders have values in their caches for the probes of an MCPServer.
 func cachedReaders(server client.ObjectKey) readers {
-	return readers{
-		keys: &keyReader{known: map[client.ObjectKey]map[keyRef]version{server: {}}},
-		pods: &podReader{known: map[client.ObjectKey]podAddresses{server: {}}},
-	}
+	pods := &podReader{}
+	pods.known.Store(server, podAddresses{})
+	return readers{keys: &keyReader{known: map[client.ObjectKey]map[keyRef]version{server: {}}}, pods: pods}
 }
 
 func TestNothingIsKeptOfServersThatAreNotProbed(t *testing.T) {
@@ -450,7 +450,8 @@ func TestNothingIsKeptOfServersThatAreNotProbed(t *testing.T) {
 			_, isProbed := o.Prober.Result(key)
 			g.Expect(isProbed).To(Equal(c.kept))
 			g.Expect(r.keys.known).To(HaveLen(map[bool]int{true: 1}[c.kept]))
-			g.Expect(r.pods.known).To(HaveLen(map[bool]int{true: 1}[c.kept]))
+			_, isKept := r.pods.known.Load(key)
+			g.Expect(isKept).To(Equal(c.kept))
 		})
 	}
 }
@@ -468,7 +469,7 @@ func TestServedKinds(t *testing.T) {
 }
 
 func TestIngressClassesEnqueueNothingWhileServersCannotBeListed(t *testing.T) {
-	requests := serversWithIngress(withoutLists(&v1beta1.MCPServerList{}))(t.Context(), &networkingv1.IngressClass{})
+	requests := setup.Enqueue(withoutLists(&v1beta1.MCPServerList{}), &v1beta1.MCPServerList{}, hasIngress)(t.Context(), &networkingv1.IngressClass{})
 	NewWithT(t).Expect(requests).To(BeNil())
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
@@ -31,13 +30,10 @@ var deployment = phases.Child[*scope, *appsv1ac.DeploymentApplyConfiguration, *a
 
 func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error) {
 	server := s.server
-	template, err := podTemplate(server, s.settings, s.dependencies, resourcesOf(s)...)
-	if err != nil {
-		return nil, err
-	}
+	template := podTemplate(server, s.settings, s.dependencies, resourcesOf(s)...)
 	spec := appsv1ac.DeploymentSpec().
 		WithSelector(metav1ac.LabelSelector().WithMatchLabels(selectorOf(server))).
-		WithStrategy(strategy(server)).
+		WithStrategy(workload.Strategy(server.Spec.Strategy)).
 		WithProgressDeadlineSeconds(server.Spec.ProgressDeadlineSeconds).
 		WithTemplate(template)
 	if server.Spec.Replicas != nil {
@@ -53,18 +49,6 @@ func desiredDeployment(s *scope) (*appsv1ac.DeploymentApplyConfiguration, error)
 	withContractGate(desired.Spec.Template.Spec, server)
 	workload.DeclarePullPolicies(desired.Spec.Template.Spec)
 	return desired, nil
-}
-
-// strategy keeps every old pod until a new one is available, because sessions live in pods.
-func strategy(server *v1beta1.MCPServer) *appsv1ac.DeploymentStrategyApplyConfiguration {
-	if server.Spec.Strategy == v1beta1.StrategyRecreate {
-		return appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType)
-	}
-	return appsv1ac.DeploymentStrategy().
-		WithType(appsv1.RollingUpdateDeploymentStrategyType).
-		WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
-			WithMaxUnavailable(intstr.FromInt32(0)).
-			WithMaxSurge(intstr.FromString("25%")))
 }
 
 // commandFailed is the prefix of the bridge's termination message if the command cannot be run.
@@ -98,7 +82,8 @@ func deploymentReady(d *appsv1.Deployment) phases.Verdict {
 	case verdict.Reason() == v1beta1.ReasonRolloutProgressing && !workload.IsPaused(d):
 		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, serves).RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 	case verdict.IsStalled():
-		return phases.DoneBecause(v1beta1.ReasonRolloutStalled, serves+": "+verdict.Message()).WhileStalled()
+		return phases.DoneBecause(v1beta1.ReasonRolloutStalled, serves+": "+verdict.Message()).
+			RecheckAfter(verdict.After()).WhileStalled()
 	default: // pods cannot be created, or the Deployment is paused
 		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, serves+": "+verdict.Message()).RecheckAfter(rolloutRecheckInterval).WhileReconciling()
 	}

@@ -25,8 +25,6 @@ func endpointOf(server *v1beta1.MCPServer) string {
 	return fmt.Sprintf("%s://%s.%s.svc:%d%s", scheme, server.Name, server.Namespace, server.Spec.Port, pathOf(server))
 }
 
-func joinVersions(versions []string) string { return strings.Join(versions, ",") }
-
 // isBelow reports whether a path has the prefix, compared element by element as Ingress and Gateway do.
 func isBelow(path, prefix string) bool {
 	prefix = strings.TrimSuffix(prefix, "/")

@@ -16,6 +16,7 @@ type fakeGateways map[string]*gatewayv1.Gateway
 
 func (l fakeGateways) isWatched() bool { return l != nil }
 func (l fakeGateways) isServed() bool  { return true }
+func (l fakeGateways) denied() error   { return nil }
 func (l fakeGateways) gateway(namespace, name string) *gatewayv1.Gateway {
 	return l[namespace+"/"+name]
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -23,6 +24,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -50,6 +52,8 @@ type gatewayAPI struct {
 	gateways cache.Cache
 	// stop ends the watch of Gateways.
 	stop context.CancelFunc
+	// denial is the error of a missing permission to watch the API; nil if none is known to be missing.
+	denial error
 }
 
 func newGatewayAPI(mgr ctrl.Manager, newCache cache.NewCacheFunc) *gatewayAPI {
@@ -63,13 +67,6 @@ func (g *gatewayAPI) watchChild(c controller.Controller, watch phases.ChildWatch
 	}
 	g.watch = watch
 	return true, c.Watch(g)
-}
-
-func (g *gatewayAPI) index() error {
-	if err := g.watch.Index(g.mgr.GetFieldIndexer()); err != nil {
-		return fmt.Errorf("indexing HTTPRoutes: %w", err)
-	}
-	return nil
 }
 
 // cacheOf builds a cache beside that of the manager.
@@ -89,6 +86,12 @@ func (g *gatewayAPI) isServed() bool {
 }
 
 func (g *gatewayAPI) isWatched() bool { return true }
+
+func (g *gatewayAPI) denied() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.denial
+}
 
 func (g *gatewayAPI) gateway(namespace, name string) *gatewayv1.Gateway {
 	g.mu.Lock()
@@ -185,18 +188,36 @@ func (g *gatewayAPI) watchDefinition(ctx context.Context, changed <-chan struct{
 			delay = minDelay
 		case <-retry.C:
 		}
-		switch served := g.isServed(); {
-		case served && !isDefined():
+		var err error
+		switch served, defined := g.isServed(), isDefined(); {
+		case served && !defined:
 			g.stopWatches(ctx)
-		case !served && isDefined():
-			if err := g.startWatches(ctx); err != nil {
-				log.FromContext(ctx).V(1).Info("Gateway API is installed but not served yet; retrying", "error", err.Error())
-				retry.Reset(delay)
-				delay = min(2*delay, maxDelay)
-				continue
-			}
+		case !served && defined:
+			err = g.startWatches(ctx)
 		}
-		known()
+		if err != nil {
+			log.FromContext(ctx).V(1).Info("Gateway API is installed but not served yet; retrying", "error", err.Error())
+			retry.Reset(delay)
+			delay = min(2*delay, maxDelay)
+		}
+		g.noteDenial(ctx, err)
+		if err == nil || apierrors.IsForbidden(err) { // for a permission, reconciles do not wait
+			known()
+		}
+	}
+}
+
+// noteDenial keeps the error of a missing permission for the condition of the phase.
+func (g *gatewayAPI) noteDenial(ctx context.Context, err error) {
+	if !apierrors.IsForbidden(err) {
+		err = nil
+	}
+	g.mu.Lock()
+	isNew := (g.denial == nil) != (err == nil)
+	g.denial = err
+	g.mu.Unlock()
+	if isNew {
+		g.enqueue(ctx)
 	}
 }
 
@@ -213,8 +234,8 @@ func (g *gatewayAPI) startWatches(ctx context.Context) error {
 	if err := g.removeInformer(ctx); err != nil {
 		return err
 	}
-	if err := g.index(); err != nil {
-		return err
+	if err := g.watch.Index(g.mgr.GetFieldIndexer()); err != nil {
+		return fmt.Errorf("indexing HTTPRoutes: %w", err)
 	}
 	syncing, cancel := context.WithTimeout(ctx, routeSyncTimeout)
 	defer cancel()
@@ -289,20 +310,10 @@ func (g *gatewayAPI) enqueue(ctx context.Context) {
 
 // serversWithRoute lists the MCPServers whose route refers to the Gateway, or all with a route if it is nil.
 func (g *gatewayAPI) serversWithRoute(ctx context.Context, gateway client.Object) []reconcile.Request {
-	var servers v1beta1.MCPServerList
-	if err := g.mgr.GetClient().List(ctx, &servers); err != nil {
-		log.FromContext(ctx).Error(err, "Failed to list MCPServers with an HTTPRoute")
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range servers.Items {
-		server := &servers.Items[i]
-		if server.Spec.HTTPRoute == nil || gateway != nil && !refersTo(server, gateway) {
-			continue
-		}
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(server)})
-	}
-	return requests
+	return setup.Enqueue(g.mgr.GetClient(), &v1beta1.MCPServerList{}, func(o client.Object) bool {
+		server, ok := o.(*v1beta1.MCPServer)
+		return ok && server.Spec.HTTPRoute != nil && (gateway == nil || refersTo(server, gateway))
+	})(ctx, gateway)
 }
 
 func refersTo(server *v1beta1.MCPServer, gateway client.Object) bool {
@@ -320,6 +331,7 @@ type staticGatewayAPI bool
 
 func (u staticGatewayAPI) isServed() bool                         { return bool(u) }
 func (u staticGatewayAPI) isWatched() bool                        { return false }
+func (u staticGatewayAPI) denied() error                          { return nil }
 func (u staticGatewayAPI) gateway(_, _ string) *gatewayv1.Gateway { return nil }
 func (u staticGatewayAPI) route(_, _ string) *gatewayv1.HTTPRoute { return nil }
 

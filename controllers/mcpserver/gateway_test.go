@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -52,8 +53,9 @@ type gatewayCluster struct {
 	built []*followedCache
 	// isDefined is true while the definition of HTTPRoutes exists.
 	isDefined bool
-	// failing are the steps that fail.
+	// failing are the steps that fail, and forbids is true if that is for a missing permission.
 	failing map[string]bool
+	forbids bool
 	// lists are the times of the lists of HTTPRoutes from the API server.
 	lists []time.Duration
 	began time.Time
@@ -119,10 +121,14 @@ func (c *gatewayCluster) cache(options cache.Options) *followedCache {
 func (c *gatewayCluster) step(format string, values ...any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if step := fmt.Sprintf(format, values...); c.failing[step] {
+	switch step := fmt.Sprintf(format, values...); {
+	case !c.failing[step]:
+		return nil
+	case c.forbids:
+		return apierrors.NewForbidden(schema.GroupResource{Group: gatewayv1.GroupName, Resource: "gateways"}, "", errors.New(step))
+	default:
 		return errors.New(step)
 	}
-	return nil
 }
 
 // fail lets steps fail, and heal lets one succeed.
@@ -380,6 +386,39 @@ func TestFirstReconcilesWaitUntilItIsKnownWhetherTheGatewayAPIIsServed(t *testin
 	}, "list *v1.GatewayList")
 }
 
+// The API server serves the API then, and to install it does not help.
+func TestMissingPermissionToWatchGatewaysIsReported(t *testing.T) {
+	const step = "list *v1.GatewayList"
+	follow(t, false, func(c *gatewayCluster, g *gatewayAPI) {
+		c.forbids, c.isDefined = true, true
+		c.definitions().Add(&metav1.PartialObjectMetadata{})
+		synctest.Wait()
+		c.expectServed(g, false)
+		c.Expect(g.denied()).To(MatchError(ContainSubstring("gateways.gateway.networking.k8s.io is forbidden")))
+		c.Expect(c.queued).To(ConsistOf("acme/tools"))
+
+		<-time.After(time.Minute)
+		synctest.Wait()
+		c.Expect(c.queued).To(HaveLen(1), "it is reported once")
+
+		c.heal(step)
+		<-time.After(time.Minute)
+		synctest.Wait()
+		c.expectServed(g, true)
+		c.Expect(g.denied()).NotTo(HaveOccurred())
+	}, step)
+	follow(t, false, func(c *gatewayCluster, g *gatewayAPI) {
+		c.forbids, c.isDefined = true, true
+		c.definitions().Add(&metav1.PartialObjectMetadata{})
+		synctest.Wait()
+		c.Expect(g.denied()).To(HaveOccurred())
+		c.isDefined = false
+		c.definitions().Delete(&metav1.PartialObjectMetadata{})
+		synctest.Wait()
+		c.Expect(g.denied()).NotTo(HaveOccurred(), "the API was removed")
+	}, step)
+}
+
 // A list of HTTPRoutes that begins before the API is removed does not end.
 func TestGatewayAPIThatIsRemovedWhileTheManagerStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -491,7 +530,7 @@ func TestRetriesOfTheGatewayAPIBackOffUntilItChanges(t *testing.T) {
 }
 
 func TestErrorsOfTheWatchesOfTheGatewayAPIAreLogged(t *testing.T) {
-	const remove, list = "Failed to stop the watch of HTTPRoutes", "Failed to list MCPServers with an HTTPRoute"
+	const remove, list = "Failed to stop the watch of HTTPRoutes", "Failed to list the objects that a change may affect"
 	follow(t, true, func(c *gatewayCluster, g *gatewayAPI) {
 		c.fail("remove", "read *v1beta1.MCPServerList")
 		c.isDefined = false

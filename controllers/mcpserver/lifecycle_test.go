@@ -268,3 +268,30 @@ func TestPodsOfAPinnedServerAreReadFromTheAPIServer(t *testing.T) {
 	l.settle()
 	l.Expect(l.condition(v1beta1.ConditionContractReady)).NotTo(BeEmpty())
 }
+
+// What others have in the ConfigMap stays, and does not cause a write of each reconcile.
+func TestUnmanagedStoredContractIsAdoptedIfThePolicyAllows(t *testing.T) {
+	for policy, want := range map[v1beta1.AdoptionPolicy]struct {
+		condition string
+		data      map[string]string
+	}{
+		v1beta1.AdoptionNever:     {"False NotOwned", map[string]string{"note": "kept"}},
+		v1beta1.AdoptionIfUnowned: {"", map[string]string{"note": "kept", "current.d1": "one"}},
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			adopts := func(s *spec) { s.AdoptionPolicy = policy }
+			l := newLifecycle(t, setup.Options{NoClusterRights: true}, staticGatewayAPI(false), adopts)
+			existing := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "tools-contract", Namespace: "acme"}}
+			existing.Data = map[string]string{"note": "kept"}
+			l.Expect(l.Create(t.Context(), &existing)).To(Succeed())
+			l.probes.result = &prober.Result{State: prober.Answering, Contract: &prober.Contract{Digest: "d1"}}
+			l.settle()
+			l.rollOut()
+			l.settle()
+			l.Expect(l.condition(v1beta1.ConditionStoredContractReady)).To(Equal(want.condition))
+			var contract corev1.ConfigMap
+			l.Expect(l.Get(t.Context(), client.ObjectKey{Namespace: "acme", Name: "tools-contract"}, &contract)).To(Succeed())
+			l.Expect(contract.Data).To(Equal(want.data))
+		})
+	}
+}

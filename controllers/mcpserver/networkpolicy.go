@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -19,7 +18,7 @@ import (
 var networkPolicy = phases.Child[*scope, *networkingv1ac.NetworkPolicyApplyConfiguration, *networkingv1.NetworkPolicy]{
 	Name: "NetworkPolicy",
 	Desired: func(s *scope) (*networkingv1ac.NetworkPolicyApplyConfiguration, error) {
-		return desiredNetworkPolicy(s.server, s.settings)
+		return desiredNetworkPolicy(s.server, s.settings), nil
 	},
 	Health: func(*networkingv1.NetworkPolicy) phases.Verdict { return phases.Done(policyApplied) },
 	Ready: func(_ context.Context, s *scope, _ *networkingv1.NetworkPolicy) phases.Verdict {
@@ -49,19 +48,16 @@ func managerPeer(settings Settings) *networkingv1ac.NetworkPolicyPeerApplyConfig
 
 const dnsPort = 53
 
-func desiredNetworkPolicy(server *v1beta1.MCPServer, settings Settings) (*networkingv1ac.NetworkPolicyApplyConfiguration, error) {
+func desiredNetworkPolicy(server *v1beta1.MCPServer, settings Settings) *networkingv1ac.NetworkPolicyApplyConfiguration {
 	policy := server.Spec.NetworkPolicy
 	if policy == nil {
-		return nil, nil
+		return nil
 	}
 	spec := networkingv1ac.NetworkPolicySpec().
 		WithPodSelector(metav1ac.LabelSelector().WithMatchLabels(selectorOf(server)))
 	if policy.Ingress != nil {
 		spec.WithPolicyTypes(networkingv1.PolicyTypeIngress)
-		peers, err := peersOf(policy.Ingress.From)
-		if err != nil {
-			return nil, fmt.Errorf("reading spec.networkPolicy.ingress.from: %w", err)
-		}
+		peers := peersOf(policy.Ingress.From)
 		if restrictsProbes(server) && settings.ManagerNamespace != "" {
 			peers = append(peers, managerPeer(settings))
 		}
@@ -74,25 +70,19 @@ func desiredNetworkPolicy(server *v1beta1.MCPServer, settings Settings) (*networ
 	}
 	if policy.Egress != nil {
 		spec.WithPolicyTypes(networkingv1.PolicyTypeEgress)
-		if err := withEgress(spec, policy.Egress); err != nil {
-			return nil, err
-		}
+		withEgress(spec, policy.Egress)
 	}
 	admitPeers(spec, server)
-	return networkingv1ac.NetworkPolicy(server.Name, server.Namespace).WithLabels(labelsOf(server)).WithSpec(spec), nil
+	return networkingv1ac.NetworkPolicy(server.Name, server.Namespace).WithLabels(labelsOf(server)).WithSpec(spec)
 }
 
-func withEgress(spec *networkingv1ac.NetworkPolicySpecApplyConfiguration, egress *v1beta1.MCPServerNetworkEgress) error {
+func withEgress(spec *networkingv1ac.NetworkPolicySpecApplyConfiguration, egress *v1beta1.MCPServerNetworkEgress) {
 	if egress.DNS != v1beta1.DNSDenied {
 		spec.WithEgress(networkingv1ac.NetworkPolicyEgressRule().WithPorts(
 			portRule(corev1.ProtocolUDP, dnsPort, nil), portRule(corev1.ProtocolTCP, dnsPort, nil)))
 	}
-	for i, rule := range egress.Rules {
-		peers, err := peersOf(rule.To)
-		if err != nil {
-			return fmt.Errorf("reading spec.networkPolicy.egress.rules[%d].to: %w", i, err)
-		}
-		allowed := networkingv1ac.NetworkPolicyEgressRule().WithTo(peers...)
+	for _, rule := range egress.Rules {
+		allowed := networkingv1ac.NetworkPolicyEgressRule().WithTo(peersOf(rule.To)...)
 		for _, port := range rule.Ports {
 			protocol := corev1.ProtocolTCP
 			if port.Protocol != "" {
@@ -102,19 +92,14 @@ func withEgress(spec *networkingv1ac.NetworkPolicySpecApplyConfiguration, egress
 		}
 		spec.WithEgress(allowed)
 	}
-	return nil
 }
 
-func peersOf(peers []networkingv1.NetworkPolicyPeer) ([]*networkingv1ac.NetworkPolicyPeerApplyConfiguration, error) {
+func peersOf(peers []networkingv1.NetworkPolicyPeer) []*networkingv1ac.NetworkPolicyPeerApplyConfiguration {
 	configurations := make([]*networkingv1ac.NetworkPolicyPeerApplyConfiguration, 0, len(peers))
 	for i := range peers {
-		peer := networkingv1ac.NetworkPolicyPeer()
-		if err := workload.Convert(peers[i], peer); err != nil {
-			return nil, err
-		}
-		configurations = append(configurations, peer)
+		configurations = append(configurations, workload.MustConvert(peers[i], networkingv1ac.NetworkPolicyPeer()))
 	}
-	return configurations, nil
+	return configurations
 }
 
 func portRule(protocol corev1.Protocol, port int32, end *int32) *networkingv1ac.NetworkPolicyPortApplyConfiguration {

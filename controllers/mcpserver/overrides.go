@@ -23,7 +23,6 @@ var deploymentTypes = sync.OnceValue(func() managedfields.TypeConverter {
 // overridesError is an error in spec.podOverrides that only a change of the spec fixes.
 type overridesError struct{ cause error }
 
-// Error implements error.
 func (e *overridesError) Error() string {
 	return "spec.podOverrides is not a valid part of a pod template: " + e.cause.Error() + "; correct spec.podOverrides"
 }

@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -17,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
-	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
+	"github.com/fixpoint-dev/fixpoint/internal/setup"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
@@ -241,21 +240,10 @@ func (s *scope) setGates(ctx context.Context, changes []gateChange) (phases.Verd
 		case ssa.IsStale(err):
 			return nil, err
 		default:
-			s.pinned.err = withGateHint(err)
+			s.pinned.err = setup.WithPermissionHint(err, "set rbac.contractGates of the chart, or apply the component config/contract-gates, or set spec.contract.policy to Observe")
 		}
 	}
 	return phases.Done("the readiness gates of pods are set"), nil
-}
-
-// withGateHint adds to the error of a missing permission how to grant it.
-func withGateHint(err error) error {
-	refused, ok := errors.AsType[*ssa.Error](err)
-	if !ok || refused.Reason != ssa.ReasonForbidden {
-		return err
-	}
-	hinted := *refused
-	hinted.Message += ": set rbac.contractGates of the chart, or apply the component config/contract-gates, or set spec.contract.policy to Observe; see Permissions in docs/operations.md"
-	return &hinted
 }
 
 // observeContract waits until no pod is kept from traffic by its contract.
@@ -284,7 +272,8 @@ func contractVerdict(server *v1beta1.MCPServer, d contractDecision, isComplete, 
 	case d.err == nil && isStillPending(server, d) && lastContractVerdict(server).Reason() == v1beta1.ReasonContractNotApproved:
 		return lastContractVerdict(server)
 	case d.err != nil:
-		return phases.Wait(v1beta1.ReasonContractPending, "the contract of pods cannot be read, so they take no traffic: "+d.err.Error()+"; "+remedy(d.err), 0).AsWarning()
+		return phases.Wait(v1beta1.ReasonContractPending,
+			"the contract of pods cannot be read, so they take no traffic: "+d.err.Error()+"; "+remedy(server, d.err), 0).AsWarning()
 	case d.unknown && oldServe:
 		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, "old pods still serve; waiting for the contract of the new pods")
 	case d.unknown:
@@ -292,7 +281,8 @@ func contractVerdict(server *v1beta1.MCPServer, d contractDecision, isComplete, 
 			"waiting for the contract of the pods, which take no traffic until then; pods in the host network are not probed", 0)
 	case d.previous && isComplete && d.record == nil:
 		return phases.Wait(v1beta1.ReasonContractNotApproved,
-			"all pods offer the previous contract, and take traffic until others offer the approved one: roll out a server that offers it, or approve "+recordedContract(server), 0).AsWarning()
+			"all pods offer the previous contract, and take traffic until others offer the approved one: "+
+				"roll out a server that offers it, or approve the previous one again: "+approval(server, recordedContract(server)), 0).AsWarning()
 	case d.previous:
 		return phases.DoneBecause(v1beta1.ReasonOldReplicasServing, "old pods with the previous contract still serve; waiting for pods with the approved one")
 	default:
@@ -312,11 +302,16 @@ func pendingMessage(server *v1beta1.MCPServer, d contractDecision) string {
 	if d.others {
 		message += "; other pods offer yet others"
 	}
-	message += ". To approve it, "
-	if server.Spec.Contract.Digest == "" {
-		message += "run kubectl fixpoint approve mcp/" + server.Name + " -n " + server.Namespace + " --digest " + d.pending.Digest + ", or "
+	return message + ". To approve it, " + approval(server, d.pending.Digest)
+}
+
+// approval is how to approve a contract. A digest in the spec counts more than that of the command.
+func approval(server *v1beta1.MCPServer, digest string) string {
+	set := "set spec.contract.digest to " + digest
+	if server.Spec.Contract.Digest != "" {
+		return set
 	}
-	return message + "set spec.contract.digest to " + d.pending.Digest
+	return "run kubectl fixpoint approve mcp/" + server.Name + " -n " + server.Namespace + " --digest " + digest + ", or " + set
 }
 
 // pendingChange is how a contract differs from the one of the status; nil without one.
@@ -400,13 +395,4 @@ func (s *scope) pendingContract(now metav1.Time) *v1beta1.MCPServerPendingContra
 		}
 	}
 	return pending
-}
-
-// pendingConfiguration is the pending contract as a part of the status to apply.
-func pendingConfiguration(pending *v1beta1.MCPServerPendingContract) *fixpointac.MCPServerPendingContractApplyConfiguration {
-	configuration := fixpointac.MCPServerPendingContract().WithDigest(pending.Digest)
-	if pending.Change != nil {
-		configuration.WithChange(changeConfiguration(pending.Change))
-	}
-	return configuration
 }

@@ -72,6 +72,9 @@ func TestContractVerdict(t *testing.T) {
 		"not readable": {one, "", nil, contractDecision{unknown: true, held: 1, err: &prober.Error{Kind: prober.Invalid}}, false, true,
 			outcome{"wait", "ContractPending", "the contract of pods cannot be read, so they take no traffic: " + (&prober.Error{Kind: prober.Invalid}).Error() +
 				"; correct spec.protocol and the objects that it refers to"}},
+		"closed": {one, "", nil, contractDecision{unknown: true, held: 1, err: &prober.Error{Kind: prober.Unauthorized, Status: 401}}, true, false,
+			outcome{"wait", "ContractPending", "the contract of pods cannot be read, so they take no traffic: " +
+				"the server responded with 401 Unauthorized; to probe it with a token, set spec.protocol.credentialsSecretRef"}},
 		"refused for its content": {one, "", nil, contractDecision{unknown: true, held: 1, err: &prober.Error{Kind: prober.TooLarge}}, true, false,
 			outcome{"wait", "ContractPending", "the contract of pods cannot be read, so they take no traffic: the response is too large" +
 				"; reduce what the server returns: see Limits of the probes in docs/mcpserver.md"}},
@@ -79,7 +82,8 @@ func TestContractVerdict(t *testing.T) {
 			outcome{"done", "OldReplicasServing", "old pods with the previous contract still serve; waiting for pods with the approved one"}},
 		"approved, and no rollout follows": {one, "d2", nil, contractDecision{approved: "d2", previous: true}, true, false,
 			outcome{"wait", "ContractNotApproved",
-				"all pods offer the previous contract, and take traffic until others offer the approved one: roll out a server that offers it, or approve d1"}},
+				"all pods offer the previous contract, and take traffic until others offer the approved one: roll out a server that offers it, " +
+					"or approve the previous one again: set spec.contract.digest to d1"}},
 		"after a restart of the manager": {one, "", &metav1.Condition{Type: v1beta1.ConditionContractReady, Reason: v1beta1.ReasonContractNotApproved, Message: "as before"},
 			contractDecision{approved: "d1", unknown: true, unjudged: true, held: 1}, true, false, outcome{"wait", "ContractNotApproved", "as before"}},
 		"after a restart of the manager, and the pod that was refused does not run": {
@@ -152,10 +156,9 @@ func TestPendingContractOfTheStatus(t *testing.T) {
 	g.Expect(first.Digest).To(Equal(two.Digest))
 	g.Expect(first.Change).To(And(HaveField("Time", earlier), HaveField("Added", ConsistOf("tool/drop")), HaveField("Removed", ConsistOf("tool/add"))))
 
-	g.Expect(asJSON(t, pendingConfiguration(first))).To(MatchYAML(`
+	g.Expect(asJSON(t, first)).To(MatchYAML(`
 digest: "digest of [tool/drop=1-1]"
 change: {time: "2026-01-01T00:00:00Z", added: [tool/drop], removed: [tool/add]}`))
-	g.Expect(asJSON(t, pendingConfiguration(&v1beta1.MCPServerPendingContract{Digest: "d1"}))).To(MatchYAML("digest: d1"))
 
 	s.server.Status.PendingContract = &v1beta1.MCPServerPendingContract{Digest: two.Digest}
 	g.Expect(s.pendingContract(earlier)).To(Equal(first), "the change was not known before")
@@ -524,7 +527,8 @@ func TestObserveContract(t *testing.T) {
 		"approved":                    {func(s *scope) { s.pinned = &pinned{} }, outcome{"done", "Ready", approved}, false},
 		"without a Deployment":        {func(s *scope) { s.pinned = &pinned{decision: decision} }, outcome{"done", "OldReplicasServing", "old pods with the previous contract still serve; waiting for pods with the approved one"}, false},
 		"after the rollout": {func(s *scope) { s.pinned, s.deployment = &pinned{decision: decision}, rollout(complete) },
-			outcome{"wait", "ContractNotApproved", "all pods offer the previous contract, and take traffic until others offer the approved one: roll out a server that offers it, or approve d1"}, false},
+			outcome{"wait", "ContractNotApproved", "all pods offer the previous contract, and take traffic until others offer the approved one: roll out a server that offers it, " +
+				"or approve the previous one again: run kubectl fixpoint approve mcp/tools -n acme --digest d1, or set spec.contract.digest to d1"}, false},
 		"old replicas serve": {func(s *scope) {
 			s.pinned, s.deployment = &pinned{decision: contractDecision{unknown: true, held: 1}}, rollout()
 		},

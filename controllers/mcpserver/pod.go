@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"encoding/json"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -19,25 +18,18 @@ import (
 
 // podTemplate is the template of the pods. Any change of it replaces the pods, so it must contain only
 // what concerns them. The resources are those of [resourcesOf].
-func podTemplate(server *v1beta1.MCPServer, settings Settings, dependencies string, resources ...string) (*corev1ac.PodTemplateSpecApplyConfiguration, error) {
-	container, err := serverContainer(server)
-	if err != nil {
-		return nil, err
-	}
+func podTemplate(server *v1beta1.MCPServer, settings Settings, dependencies string, resources ...string) *corev1ac.PodTemplateSpecApplyConfiguration {
+	container := serverContainer(server)
 	pod := corev1ac.PodSpec().
 		WithContainers(container).
 		WithTerminationGracePeriodSeconds(server.Spec.TerminationGracePeriodSeconds).
 		WithAutomountServiceAccountToken(false)
-	if err := withSecurity(pod, container, server); err != nil {
-		return nil, err
-	}
+	withSecurity(pod, container, server)
 	withAccount(pod, server)
 	for _, secret := range server.Spec.ImagePullSecrets {
 		pod.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(secret.Name))
 	}
-	if err := withScheduling(pod, server); err != nil {
-		return nil, err
-	}
+	withScheduling(pod, server)
 	withFiles(pod, container, server)
 	withMounts(pod, container, server)
 	if isStdio(server) {
@@ -53,10 +45,10 @@ func podTemplate(server *v1beta1.MCPServer, settings Settings, dependencies stri
 	if dependencies != "" {
 		template.WithAnnotations(map[string]string{dependenciesHashAnnotation: dependencies})
 	}
-	return template, nil
+	return template
 }
 
-func serverContainer(server *v1beta1.MCPServer) (*corev1ac.ContainerApplyConfiguration, error) {
+func serverContainer(server *v1beta1.MCPServer) *corev1ac.ContainerApplyConfiguration {
 	spec := server.Spec
 	container := corev1ac.Container().
 		WithName(containerName).
@@ -68,25 +60,13 @@ func serverContainer(server *v1beta1.MCPServer) (*corev1ac.ContainerApplyConfigu
 		container.WithImagePullPolicy(spec.ImagePullPolicy)
 	}
 	for _, variable := range sortedEnv(spec.Env) {
-		env := corev1ac.EnvVar()
-		if err := workload.Convert(variable, env); err != nil {
-			return nil, fmt.Errorf("reading spec.env[%s]: %w", variable.Name, err)
-		}
-		container.WithEnv(env)
+		container.WithEnv(workload.MustConvert(variable, corev1ac.EnvVar()))
 	}
 	for i := range spec.EnvFrom {
-		source := corev1ac.EnvFromSource()
-		if err := workload.Convert(spec.EnvFrom[i], source); err != nil {
-			return nil, fmt.Errorf("reading spec.envFrom[%d]: %w", i, err)
-		}
-		container.WithEnvFrom(source)
+		container.WithEnvFrom(workload.MustConvert(spec.EnvFrom[i], corev1ac.EnvFromSource()))
 	}
 	if len(spec.Resources.Requests)+len(spec.Resources.Limits)+len(spec.Resources.Claims) > 0 {
-		resources := corev1ac.ResourceRequirements()
-		if err := workload.Convert(spec.Resources, resources); err != nil {
-			return nil, fmt.Errorf("reading spec.resources: %w", err)
-		}
-		container.WithResources(resources)
+		container.WithResources(workload.MustConvert(spec.Resources, corev1ac.ResourceRequirements()))
 	}
 	withProbes(container, server)
 	if drain := drainSeconds(server); drain > 0 {
@@ -94,7 +74,7 @@ func serverContainer(server *v1beta1.MCPServer) (*corev1ac.ContainerApplyConfigu
 		container.WithLifecycle(corev1ac.Lifecycle().WithPreStop(
 			corev1ac.LifecycleHandler().WithSleep(corev1ac.SleepAction().WithSeconds(drain))))
 	}
-	return container, nil
+	return container
 }
 
 // sortedEnv sorts variables by name, so that reordering them in the spec replaces no pods. If a value
@@ -110,22 +90,14 @@ func drainSeconds(server *v1beta1.MCPServer) int64 { return ptr.Deref(server.Spe
 
 // withSecurity satisfies the restricted Pod Security Standard; the spec overrides it field by field.
 // See https://kubernetes.io/docs/concepts/security/pod-security-standards/.
-func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer) error {
-	podContext := workload.RestrictedPod()
-	if err := workload.Convert(server.Spec.PodSecurityContext, podContext); err != nil {
-		return fmt.Errorf("reading spec.podSecurityContext: %w", err)
-	}
-	pod.WithSecurityContext(podContext)
+func withSecurity(pod *corev1ac.PodSpecApplyConfiguration, container *corev1ac.ContainerApplyConfiguration, server *v1beta1.MCPServer) {
+	pod.WithSecurityContext(workload.MustConvert(server.Spec.PodSecurityContext, workload.RestrictedPod()))
 
 	containerContext := workload.RestrictedContainer()
 	if hasUserPerSession(server) {
 		containerContext.WithRunAsUser(0).WithRunAsNonRoot(false).Capabilities.WithAdd("CHOWN", "KILL", "SETGID", "SETUID")
 	}
-	if err := workload.Convert(server.Spec.ContainerSecurityContext, containerContext); err != nil {
-		return fmt.Errorf("reading spec.containerSecurityContext: %w", err)
-	}
-	container.WithSecurityContext(containerContext)
-	return nil
+	container.WithSecurityContext(workload.MustConvert(server.Spec.ContainerSecurityContext, containerContext))
 }
 
 func withAccount(pod *corev1ac.PodSpecApplyConfiguration, server *v1beta1.MCPServer) {
@@ -145,27 +117,20 @@ func withAccount(pod *corev1ac.PodSpecApplyConfiguration, server *v1beta1.MCPSer
 	}
 }
 
-func withScheduling(pod *corev1ac.PodSpecApplyConfiguration, server *v1beta1.MCPServer) error {
+func withScheduling(pod *corev1ac.PodSpecApplyConfiguration, server *v1beta1.MCPServer) {
 	scheduling := server.Spec.Scheduling
 	if scheduling == nil {
-		return nil
+		return
 	}
 	pod.WithNodeSelector(scheduling.NodeSelector)
 	if scheduling.PriorityClassName != "" {
 		pod.WithPriorityClassName(scheduling.PriorityClassName)
 	}
 	for i := range scheduling.Tolerations {
-		toleration := corev1ac.Toleration()
-		if err := workload.Convert(scheduling.Tolerations[i], toleration); err != nil {
-			return fmt.Errorf("reading spec.scheduling.tolerations[%d]: %w", i, err)
-		}
-		pod.WithTolerations(toleration)
+		pod.WithTolerations(workload.MustConvert(scheduling.Tolerations[i], corev1ac.Toleration()))
 	}
 	for i := range scheduling.TopologySpreadConstraints {
-		constraint := corev1ac.TopologySpreadConstraint()
-		if err := workload.Convert(scheduling.TopologySpreadConstraints[i], constraint); err != nil {
-			return fmt.Errorf("reading spec.scheduling.topologySpreadConstraints[%d]: %w", i, err)
-		}
+		constraint := workload.MustConvert(scheduling.TopologySpreadConstraints[i], corev1ac.TopologySpreadConstraint())
 		if constraint.LabelSelector == nil {
 			// A constraint without a selector matches no pods.
 			constraint.WithLabelSelector(metav1ac.LabelSelector().WithMatchLabels(selectorOf(server)))
@@ -173,13 +138,8 @@ func withScheduling(pod *corev1ac.PodSpecApplyConfiguration, server *v1beta1.MCP
 		pod.WithTopologySpreadConstraints(constraint)
 	}
 	if scheduling.Affinity != nil {
-		affinity := corev1ac.Affinity()
-		if err := workload.Convert(scheduling.Affinity, affinity); err != nil {
-			return fmt.Errorf("reading spec.scheduling.affinity: %w", err)
-		}
-		pod.WithAffinity(affinity)
+		pod.WithAffinity(workload.MustConvert(scheduling.Affinity, corev1ac.Affinity()))
 	}
-	return nil
 }
 
 // withFiles mounts each file at its path, without hiding other files of the directory.

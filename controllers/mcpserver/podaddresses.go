@@ -30,9 +30,8 @@ const (
 // concurrent use.
 type podReader struct {
 	uncached client.Reader
-
-	mu    sync.Mutex
-	known map[client.ObjectKey]podAddresses
+	// known has the podAddresses by MCPServer.
+	known sync.Map
 }
 
 // podAddresses are the addresses of pods for a version of the EndpointSlices.
@@ -49,7 +48,8 @@ func (r *podReader) addresses(ctx context.Context, server *v1beta1.MCPServer, en
 	}
 	key := client.ObjectKeyFromObject(server)
 	version := string(server.UID) + versionOf(endpoints)
-	if known, ok := r.cached(key); ok && known.version == version {
+	cached, _ := r.known.Load(key)
+	if known, _ := cached.(podAddresses); known.version == version {
 		return known.of, nil
 	}
 	var pods corev1.PodList
@@ -57,7 +57,7 @@ func (r *podReader) addresses(ctx context.Context, server *v1beta1.MCPServer, en
 		return nil, fmt.Errorf("listing the pods of MCPServer %s: %w", server.Name, err)
 	}
 	of := addressesOf(pods.Items)
-	r.store(key, podAddresses{version, of})
+	r.known.Store(key, podAddresses{version, of})
 	return of, nil
 }
 
@@ -94,28 +94,9 @@ func versionOf(endpoints []discoveryv1.EndpointSlice) string {
 	return strings.Join(versions, ",")
 }
 
-func (r *podReader) cached(server client.ObjectKey) (podAddresses, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	known, ok := r.known[server]
-	return known, ok
-}
-
-func (r *podReader) store(server client.ObjectKey, addresses podAddresses) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.known == nil {
-		r.known = map[client.ObjectKey]podAddresses{}
-	}
-	r.known[server] = addresses
-}
-
 // forget drops the cached addresses of an MCPServer. A nil reader has none.
 func (r *podReader) forget(server client.ObjectKey) {
-	if r == nil {
-		return
+	if r != nil {
+		r.known.Delete(server)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.known, server)
 }

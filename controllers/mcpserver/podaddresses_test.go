@@ -155,7 +155,7 @@ func TestWarnings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := tools(c.changes...)
-			NewWithT(t).Expect(outcomeOf(withWarnings(resultVerdict(c.result), server, c.result))).To(Equal(c.want))
+			NewWithT(t).Expect(outcomeOf(withWarnings(resultVerdict(server, c.result), server, c.result))).To(Equal(c.want))
 		})
 	}
 }
@@ -200,16 +200,4 @@ func TestVersionOfEndpointsDoesNotDependOnTheirOrder(t *testing.T) {
 	b := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{UID: "b", ResourceVersion: "1"}}
 	NewWithT(t).Expect(versionOf([]discoveryv1.EndpointSlice{b, a})).To(Equal("a@2,b@1"))
 	NewWithT(t).Expect(versionOf([]discoveryv1.EndpointSlice{a, b})).To(Equal("a@2,b@1"))
-}
-
-func TestAddressesOfOtherServersStayInTheCache(t *testing.T) {
-	r := &podReader{}
-	a, b := client.ObjectKey{Namespace: "acme", Name: "a"}, client.ObjectKey{Namespace: "acme", Name: "b"}
-	r.store(a, podAddresses{version: "1"})
-	r.store(b, podAddresses{version: "2"})
-	for key, want := range map[client.ObjectKey]string{a: "1", b: "2"} {
-		known, ok := r.cached(key)
-		NewWithT(t).Expect(ok).To(BeTrue())
-		NewWithT(t).Expect(known.version).To(Equal(want))
-	}
 }

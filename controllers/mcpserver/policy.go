@@ -86,9 +86,9 @@ func checkAccount(server *v1beta1.MCPServer, settings Settings, base, final *cor
 }
 
 func checkStandard(fields string, template *corev1ac.PodTemplateSpecApplyConfiguration) error {
-	violations, err := workload.Violations(v1beta1.PodSecurityRestricted, template)
-	if err != nil || violations == "" {
-		return err
+	violations := workload.Violations(v1beta1.PodSecurityRestricted, template)
+	if violations == "" {
+		return nil
 	}
 	return &workload.NotPermitted{
 		Fields:  fields,

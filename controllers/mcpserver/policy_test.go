@@ -93,8 +93,7 @@ func TestUserPerSessionRunsTheBridgeAsRoot(t *testing.T) {
 	settings := Settings{PodOverrides: OverridesAll}
 	perSession := func(s *spec) { s.Bridge = &v1beta1.MCPServerBridge{FirstSessionUser: ptr.To[int64](100000)} }
 	context := func(changes ...func(*spec)) string {
-		template, err := podTemplate(tools(append([]func(*spec){stdio, perSession}, changes...)...), settings, "")
-		g.Expect(err).NotTo(HaveOccurred())
+		template := podTemplate(tools(append([]func(*spec){stdio, perSession}, changes...)...), settings, "")
 		g.Expect(asJSON(t, template.Spec.SecurityContext)).To(MatchYAML("{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}"))
 		g.Expect(asJSON(t, template.Spec.InitContainers[0].SecurityContext)).To(MatchYAML(
 			"{allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, readOnlyRootFilesystem: true}"))

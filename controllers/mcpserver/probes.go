@@ -33,15 +33,10 @@ func withProbes(container *corev1ac.ContainerApplyConfiguration, server *v1beta1
 	case isStdio(server):
 		ready, alive = httpProbe("/readyz", intstr.FromString(bridgePortName)), httpProbe("/healthz", intstr.FromString(bridgePortName))
 	}
-	if probe := probeOf(server, given.Startup, copyProbe(ready), startupPeriod, startupFailures); probe != nil {
-		container.WithStartupProbe(probe)
-	}
-	if probe := probeOf(server, given.Readiness, copyProbe(ready), probePeriod, probeFailures); probe != nil {
-		container.WithReadinessProbe(probe)
-	}
-	if probe := probeOf(server, given.Liveness, alive, probePeriod, probeFailures); probe != nil {
-		container.WithLivenessProbe(probe)
-	}
+	container.
+		WithStartupProbe(probeOf(server, given.Startup, copyProbe(ready), startupPeriod, startupFailures)).
+		WithReadinessProbe(probeOf(server, given.Readiness, copyProbe(ready), probePeriod, probeFailures)).
+		WithLivenessProbe(probeOf(server, given.Liveness, alive, probePeriod, probeFailures))
 }
 
 func copyProbe(p *corev1ac.ProbeApplyConfiguration) *corev1ac.ProbeApplyConfiguration {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,7 +52,7 @@ func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) 
 		return pendingVerdict(s.server, pods, result), nil
 	}
 	s.probedVersions = pods.versions
-	return withWarnings(resultVerdict(result), s.server, result), nil
+	return withWarnings(resultVerdict(s.server, result), s.server, result), nil
 }
 
 // unprobedVerdict is the verdict without a pod that can be probed. Pods in the host network are not probed,
@@ -106,15 +107,15 @@ func (s *scope) forget(key client.ObjectKey) {
 }
 
 // resultVerdict converts the result of the probes to a verdict.
-func resultVerdict(result prober.Result) phases.Verdict {
+func resultVerdict(server *v1beta1.MCPServer, result prober.Result) phases.Verdict {
 	switch result.State {
 	case prober.Answering:
 		return phases.Done("MCP handshake succeeded on all serving pods")
 	case prober.Closed:
 		return phases.DoneBecause(v1beta1.ReasonCredentialsRequired,
-			"the server requires credentials: "+result.Err.Error()+"; to probe it with a token, set spec.protocol.credentialsSecretRef")
+			"the server requires credentials: "+result.Err.Error()+"; "+remedy(server, result.Err))
 	default:
-		return protocolFailing("MCP handshake failed: " + result.Err.Error() + "; " + remedy(result.Err))
+		return protocolFailing("MCP handshake failed: " + result.Err.Error() + "; " + remedy(server, result.Err))
 	}
 }
 
@@ -146,7 +147,7 @@ func protocolPending(message string, result prober.Result) phases.Verdict {
 	return phases.Wait(v1beta1.ReasonProtocolPending, withError(message, result), 0)
 }
 
-// withError adds the error of the first failed probe, if any.
+// withError adds the error of the last probe that failed, if any.
 func withError(message string, result prober.Result) string {
 	if result.Err == nil {
 		return message
@@ -183,8 +184,15 @@ func lastResult(server *v1beta1.MCPServer) *metav1.Condition {
 }
 
 // remedy says how to fix a failing handshake.
-func remedy(err *prober.Error) string {
+func remedy(server *v1beta1.MCPServer, err *prober.Error) string {
 	switch err.Kind {
+	case prober.Unauthorized:
+		return credentialsRemedy(server)
+	case prober.Forbidden: // servers also refuse a Host that they do not know
+		return credentialsRemedy(server) + ", or let the server accept the host of status.endpoint"
+	case prober.Timeout: // network policies usually drop packets
+		return "check the server log, that spec.port, spec.path and spec.transport match the server, " +
+			"that network policies admit the manager, and that spec.protocol.timeout is long enough"
 	case prober.TLS:
 		return "check that spec.protocol.scheme matches the server, and that its certificate is valid for the host of status.endpoint and trusted by spec.protocol.caRef"
 	case prober.Refused, prober.Unreachable:
@@ -196,8 +204,16 @@ func remedy(err *prober.Error) string {
 	case prober.TooLarge:
 		return "reduce what the server returns: see Limits of the probes in docs/mcpserver.md"
 	default:
-		return "check the server log, and that spec.port, spec.path and spec.transport match the server"
+		return "check the server log, and that spec.port, spec.path, spec.transport and spec.protocol.scheme match the server"
 	}
+}
+
+// credentialsRemedy says how to get access to the server.
+func credentialsRemedy(server *v1beta1.MCPServer) string {
+	if server.Spec.Protocol.CredentialsSecretRef != nil {
+		return "it does not accept the token of spec.protocol.credentialsSecretRef: renew the token, or correct its permissions"
+	}
+	return "to probe it with a token, set spec.protocol.credentialsSecretRef"
 }
 
 // target is the target of the prober.
@@ -208,7 +224,7 @@ func (s *scope) target(ctx context.Context, pods servingPods) (prober.Target, er
 		Transport:  prober.StreamableHTTP,
 		Addresses:  pods.addresses,
 		Identities: pods.identities,
-		Version:    joinVersions(pods.versions),
+		Version:    strings.Join(pods.versions, ","),
 		Interval:   spec.Interval.Duration,
 		Timeout:    spec.Timeout.Duration,
 		Contract:   observesContract(s.server),

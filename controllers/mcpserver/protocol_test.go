@@ -47,38 +47,59 @@ const succeeded = "MCP handshake succeeded on all serving pods"
 
 func TestResultVerdict(t *testing.T) {
 	fails := func(err *prober.Error) prober.Result { return prober.Result{State: prober.Failing, Err: err} }
+	closed := func(kind prober.ErrorKind, status int) prober.Result {
+		return prober.Result{State: prober.Closed, Err: &prober.Error{Kind: kind, Status: status}}
+	}
+	withoutToken := func(*spec) {}
+	withToken := func(s *spec) {
+		s.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "tokens"}
+	}
 	cases := map[string]struct {
+		change func(*spec)
 		result prober.Result
 		want   outcome
 	}{
-		"answering": {prober.Result{State: prober.Answering}, outcome{"done", "Ready", succeeded}},
-		"answering, after one failure": {prober.Result{State: prober.Answering, Failures: 1, Err: &prober.Error{Kind: prober.Refused}},
+		"answering": {withoutToken, prober.Result{State: prober.Answering}, outcome{"done", "Ready", succeeded}},
+		"answering, after one failure": {withoutToken, prober.Result{State: prober.Answering, Failures: 1, Err: &prober.Error{Kind: prober.Refused}},
 			outcome{"done", "Ready", succeeded}},
-		"closed": {prober.Result{State: prober.Closed, Err: &prober.Error{Kind: prober.Unauthorized, Status: 401}},
+		"closed": {withoutToken, closed(prober.Unauthorized, 401),
 			outcome{"done", "CredentialsRequired",
 				"the server requires credentials: the server responded with 401 Unauthorized; to probe it with a token, set spec.protocol.credentialsSecretRef"}},
-		"no listener": {fails(&prober.Error{Kind: prober.Refused}),
+		"closed to the token": {withToken, closed(prober.Unauthorized, 401),
+			outcome{"done", "CredentialsRequired",
+				"the server requires credentials: the server responded with 401 Unauthorized; it does not accept the token of " +
+					"spec.protocol.credentialsSecretRef: renew the token, or correct its permissions"}},
+		"closed to the host": {withoutToken, closed(prober.Forbidden, 403),
+			outcome{"done", "CredentialsRequired",
+				"the server requires credentials: the server responded with 403 Forbidden; to probe it with a token, set " +
+					"spec.protocol.credentialsSecretRef, or let the server accept the host of status.endpoint"}},
+		"a network policy that drops packets": {withoutToken, fails(&prober.Error{Kind: prober.Timeout}),
+			outcome{"wait", "ProtocolFailing",
+				"MCP handshake failed: no response within the timeout; check the server log, that spec.port, spec.path and spec.transport " +
+					"match the server, that network policies admit the manager, and that spec.protocol.timeout is long enough"}},
+		"no listener": {withoutToken, fails(&prober.Error{Kind: prober.Refused}),
 			outcome{"wait", "ProtocolFailing",
 				"MCP handshake failed: connection refused; check the server log, that the server listens on spec.port on all interfaces, and that network policies admit the manager"}},
-		"no route": {fails(&prober.Error{Kind: prober.Unreachable}),
+		"no route": {withoutToken, fails(&prober.Error{Kind: prober.Unreachable}),
 			outcome{"wait", "ProtocolFailing",
 				"MCP handshake failed: " + (&prober.Error{Kind: prober.Unreachable}).Error() + "; check the server log, that the server listens on spec.port on all interfaces, and that network policies admit the manager"}},
-		"no such path": {fails(&prober.Error{Kind: prober.HTTPStatus, Status: 404}),
+		"no such path": {withoutToken, fails(&prober.Error{Kind: prober.HTTPStatus, Status: 404}),
 			outcome{"wait", "ProtocolFailing",
-				"MCP handshake failed: the server responded with 404 Not Found; check the server log, and that spec.port, spec.path and spec.transport match the server"}},
-		"a certificate of another authority": {fails(&prober.Error{Kind: prober.TLS, Detail: "the certificate is not signed by a trusted authority"}),
+				"MCP handshake failed: the server responded with 404 Not Found; check the server log, and that spec.port, spec.path, " +
+					"spec.transport and spec.protocol.scheme match the server"}},
+		"a certificate of another authority": {withoutToken, fails(&prober.Error{Kind: prober.TLS, Detail: "the certificate is not signed by a trusted authority"}),
 			outcome{"wait", "ProtocolFailing",
 				"MCP handshake failed: TLS handshake failed: the certificate is not signed by a trusted authority; check that spec.protocol.scheme matches the server, and that its certificate is valid for the host of status.endpoint and trusted by spec.protocol.caRef"}},
-		"a manager outside of the cluster": {fails(&prober.Error{Kind: prober.NotForwarded, Detail: "Forbidden"}),
+		"a manager outside of the cluster": {withoutToken, fails(&prober.Error{Kind: prober.NotForwarded, Detail: "Forbidden"}),
 			outcome{"wait", "ProtocolFailing",
 				"MCP handshake failed: the API server does not forward the connection to the pod: Forbidden; the manager runs outside of the cluster, so its user needs permission to list pods, and to get and create pods/portforward; check with kubectl port-forward"}},
-		"a bundle that is none": {fails(&prober.Error{Kind: prober.Invalid, Detail: "the CA bundle contains no certificate"}),
+		"a bundle that is none": {withoutToken, fails(&prober.Error{Kind: prober.Invalid, Detail: "the CA bundle contains no certificate"}),
 			outcome{"wait", "ProtocolFailing",
 				"MCP handshake failed: invalid probe configuration: the CA bundle contains no certificate; correct spec.protocol and the objects that it refers to"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(outcomeOf(resultVerdict(c.result))).To(Equal(c.want))
+			NewWithT(t).Expect(outcomeOf(resultVerdict(tools(c.change), c.result))).To(Equal(c.want))
 		})
 	}
 }

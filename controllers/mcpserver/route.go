@@ -54,6 +54,10 @@ var route = phases.Child[*scope, *gatewayac.HTTPRouteApplyConfiguration, *gatewa
 		if s.gateways.isServed() {
 			return phases.Done(""), nil
 		}
+		if err := s.gateways.denied(); err != nil {
+			return phases.Wait(v1beta1.ReasonForbidden, err.Error()+"; grant the manager's service account this permission: "+
+				"the role fixpoint-manager-mcpserver-role has it", 0).AsWarning(), nil
+		}
 		install := "install the Gateway API"
 		if !s.gateways.isWatched() {
 			install = "install the Gateway API and restart the manager"
@@ -74,6 +78,8 @@ type gatewayReader interface {
 	// isWatched reports whether the manager has cluster-wide permissions: it then detects the installation
 	// and removal of the API, and reads Gateways.
 	isWatched() bool
+	// denied is the error of a permission that the manager lacks to watch the API; nil if it lacks none.
+	denied() error
 	// gateway returns a Gateway, or nil if it does not exist.
 	gateway(namespace, name string) *gatewayv1.Gateway
 	// route returns an HTTPRoute, or nil if it does not exist.

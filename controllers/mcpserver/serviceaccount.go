@@ -28,11 +28,8 @@ func desiredServiceAccount(server *v1beta1.MCPServer) *corev1ac.ServiceAccountAp
 	if account == nil || !account.Create {
 		return nil
 	}
-	desired := corev1ac.ServiceAccount(server.Name, server.Namespace).
+	return corev1ac.ServiceAccount(server.Name, server.Namespace).
 		WithLabels(labelsOf(server)).
+		WithAnnotations(account.Annotations).
 		WithAutomountServiceAccountToken(false)
-	if len(account.Annotations) > 0 {
-		desired.WithAnnotations(account.Annotations)
-	}
-	return desired
 }

@@ -13,6 +13,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -79,7 +80,7 @@ func (t *servingPods) add(endpoint *discoveryv1.Endpoint, port int32, podAt func
 	if len(endpoint.Addresses) == 0 {
 		return "", false
 	}
-	if isFalse(endpoint.Conditions.Ready) {
+	if !ptr.Deref(endpoint.Conditions.Ready, true) {
 		t.oldServing = t.oldServing || isTrue(endpoint.Conditions.Serving) && isTrue(endpoint.Conditions.Terminating)
 		t.addUnready(endpoint, port, podAt)
 		return "", false
@@ -134,5 +135,3 @@ func fingerprint(pods []string) string {
 	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(slices.Values(pods)), "\n")))
 	return "pods-" + hex.EncodeToString(sum[:8])
 }
-
-func isFalse(b *bool) bool { return b != nil && !*b }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,7 +20,6 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
-	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // sessionKeys is the Secret with the keys that the pods share. It is deleted once no pod mounts it.
@@ -235,17 +233,5 @@ func (s *scope) existingSessionKeys(ctx context.Context, reader client.Reader) (
 	return live.Data, live.UID, nil
 }
 
-// permissionHint is an applier that adds to the error of a missing permission on Secrets how to grant it.
-type permissionHint struct{ phases.Applier }
-
-// Execute implements [phases.Applier].
-func (a permissionHint) Execute(ctx context.Context, decision ssa.Decision) (ssa.Result, error) {
-	result, err := a.Applier.Execute(ctx, decision)
-	_, isSecret := decision.Request.Desired.(*corev1ac.SecretApplyConfiguration)
-	if refused, ok := errors.AsType[*ssa.Error](err); ok && isSecret && refused.Reason == ssa.ReasonForbidden {
-		hinted := *refused
-		hinted.Message += ": set rbac.sessionKeys of the chart, or apply the component config/session-keys, or remove spec.sessionRouting; see Permissions in docs/operations.md"
-		return result, &hinted
-	}
-	return result, err
-}
+// sessionKeysHint is what to do if the manager lacks the permission to write Secrets.
+const sessionKeysHint = "set rbac.sessionKeys of the chart, or apply the component config/session-keys, or remove spec.sessionRouting"

@@ -302,49 +302,6 @@ func TestSessionKeysAreDecidedAgain(t *testing.T) {
 	g.Expect(verdict.After()).To(Equal(time.Hour))
 }
 
-// refusing is an applier whose writes fail.
-type refusing struct {
-	phases.Applier
-	err error
-}
-
-func (r refusing) Execute(context.Context, ssa.Decision) (ssa.Result, error) {
-	return ssa.Result{Action: ssa.ActionCreate}, r.err
-}
-
-func TestMissingPermissionSaysHowToGrantIt(t *testing.T) {
-	forbidden := &ssa.Error{Reason: ssa.ReasonForbidden, Object: "Secret acme/tools-session-keys", Message: "denied"}
-	secret := ssa.Decision{Request: ssa.Request{Desired: (&scope{server: tools(forwarding)}).desiredSessionKeys()}}
-	service := ssa.Decision{Request: ssa.Request{Desired: desiredService(tools())}}
-	cases := map[string]struct {
-		decision ssa.Decision
-		err      error
-		hinted   bool
-	}{
-		"Secret":        {secret, forbidden, true},
-		"other child":   {service, forbidden, false},
-		"other error":   {secret, &ssa.Error{Reason: ssa.ReasonQuotaExceeded, Message: "denied"}, false},
-		"untyped error": {secret, errors.New("denied"), false},
-		"none":          {secret, nil, false},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			result, err := permissionHint{refusing{err: c.err}}.Execute(t.Context(), c.decision)
-			g.Expect(result.Action).To(Equal(ssa.ActionCreate))
-			if !c.hinted {
-				g.Expect(errors.Is(err, c.err)).To(BeTrue())
-				return
-			}
-			var refused *ssa.Error
-			g.Expect(errors.As(err, &refused)).To(BeTrue())
-			g.Expect(refused.Reason).To(Equal(ssa.ReasonForbidden))
-			g.Expect(refused.Message).To(HavePrefix("denied: set rbac.sessionKeys of the chart, or apply the component config/session-keys"))
-			g.Expect(forbidden.Message).To(Equal("denied"))
-		})
-	}
-}
-
 // A plan of an MCPServer without session keys must not read Secrets, and no drift of one with them has values.
 func TestQuestionsAboutSessionKeysAreConfidential(t *testing.T) {
 	configured := []metav1.Condition{{Type: v1beta1.ConditionSessionKeysReady}}
@@ -413,8 +370,7 @@ func TestPodsForwardSessions(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			template, err := podTemplate(tools(forwarding, c.change), settings, "")
-			g.Expect(err).NotTo(HaveOccurred())
+			template := podTemplate(tools(forwarding, c.change), settings, "")
 			container := template.Spec.Containers[0]
 			g.Expect(asJSON(t, template.Spec.Volumes)).To(MatchYAML(fmt.Sprintf(
 				"[{name: fixpoint-bridge, emptyDir: {}}, {name: fixpoint-session-keys, secret: {secretName: tools-session-keys, defaultMode: %d}}]", c.mode)))
@@ -431,10 +387,8 @@ func TestPodsForwardSessions(t *testing.T) {
 	}
 	t.Run("off", func(t *testing.T) {
 		g := NewWithT(t)
-		plain, err := podTemplate(tools(stdio), settings, "")
-		g.Expect(err).NotTo(HaveOccurred())
-		off, err := podTemplate(tools(stdio, func(s *spec) { s.SessionRouting = v1beta1.SessionRoutingNone }), settings, "")
-		g.Expect(err).NotTo(HaveOccurred())
+		plain := podTemplate(tools(stdio), settings, "")
+		off := podTemplate(tools(stdio, func(s *spec) { s.SessionRouting = v1beta1.SessionRoutingNone }), settings, "")
 		g.Expect(asJSON(t, off)).To(Equal(asJSON(t, plain)))
 	})
 }
@@ -500,13 +454,11 @@ func TestNetworkPolicyLetsPodsReachEachOther(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			desired, err := desiredNetworkPolicy(tools(forwarding, func(s *spec) { s.NetworkPolicy = c.policy }), settings)
-			g.Expect(err).NotTo(HaveOccurred())
+			desired := desiredNetworkPolicy(tools(forwarding, func(s *spec) { s.NetworkPolicy = c.policy }), settings)
 			g.Expect(asJSON(t, desired.Spec)).To(MatchYAML(c.want + ", podSelector: {matchLabels: {app.kubernetes.io/name: tools, fixpoint.dev/kind: mcpserver}}}"))
 		})
 	}
-	desired, err := desiredNetworkPolicy(tools(forwarding), settings)
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	desired := desiredNetworkPolicy(tools(forwarding), settings)
 	NewWithT(t).Expect(desired).To(BeNil(), "no policy restricts the pods of a server without spec.networkPolicy")
 }
 

@@ -14,7 +14,7 @@ import (
 func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyConfiguration {
 	status := fixpointac.MCPServerStatus().
 		WithObservedGeneration(summary.ObservedGeneration).
-		WithPhase(phaseOf(s, summary)).
+		WithPhase(workload.PhaseOf(s.deployment, summary)).
 		WithConditions(phases.ConditionConfigurations(summary.Conditions)...).
 		WithEndpoint(endpointOf(s.server)).
 		WithProbedVersions(probedVersions(s)...).
@@ -35,7 +35,7 @@ func desiredStatus(s *scope, summary phases.Summary) *fixpointac.MCPServerApplyC
 		status.WithContract(contractConfiguration(contract))
 	}
 	if pending := s.pendingContract(summary.Now); pending != nil {
-		status.WithPendingContract(pendingConfiguration(pending))
+		status.WithPendingContract(workload.MustConvert(pending, fixpointac.MCPServerPendingContract()))
 	}
 	for _, drift := range workload.Drifts(s.server.Status.Drifts, summary, s.server.Spec.DriftHistoryLimit) {
 		status.WithDrifts(workload.DriftConfiguration(drift))
@@ -113,34 +113,4 @@ func capabilities(names []string) []string {
 func boundedCount(n int) int32 {
 	const limit = 1 << 30
 	return int32(max(0, min(n, limit))) //nolint:gosec // it is bounded
-}
-
-// phaseOf summarizes the status in one word for people.
-func phaseOf(s *scope, summary phases.Summary) v1beta1.Phase {
-	serves := s.deployment != nil && s.deployment.Status.ReadyReplicas > 0
-	switch {
-	case summary.Deleting:
-		return v1beta1.PhaseDeleting
-	case summary.Suspended:
-		return v1beta1.PhaseSuspended
-	case summary.Ready && !summary.Stalled:
-		return v1beta1.PhaseRunning
-	case summary.Stalled && !serves:
-		return v1beta1.PhaseFailed
-	case serves && (summary.Stalled || isProblem(summary)):
-		return v1beta1.PhaseDegraded
-	default:
-		return v1beta1.PhaseProvisioning
-	}
-}
-
-// isProblem reports whether a wait needs attention, unlike one that resolves by itself.
-func isProblem(summary phases.Summary) bool {
-	switch summary.ReadyReason {
-	case v1beta1.ReasonRolloutProgressing, v1beta1.ReasonProgressing, v1beta1.ReasonRecreating,
-		v1beta1.ReasonPruning, v1beta1.ReasonProtocolPending, v1beta1.ReasonContractPending:
-		return false
-	default:
-		return true
-	}
 }

@@ -23,6 +23,9 @@ var accountKeys = keysPhase{phases.Child[*scope, *corev1ac.SecretApplyConfigurat
 	Observed: func(s *scope, live *corev1.Secret) { s.exported.secret = live.ResourceVersion },
 }}
 
+// accountKeysHint is what to do if the manager lacks the permission to write Secrets.
+const accountKeysHint = "set rbac.accountKeys of the chart, or apply the component config/account-keys, or remove spec.export.accountKeys"
+
 // exportsKeys says whether the keys are exported. The schema refuses to export those of an account that is only observed.
 func exportsKeys(storage *v1beta1.SecureStorage) bool {
 	export := storage.Spec.Export

@@ -88,9 +88,24 @@ func (s *scope) permanentVerdict(failure *cloud.Error) phases.Verdict {
 	case cloud.NoAssertion:
 		return phases.Stalled(v1beta1.ReasonCredentialsMissing, failure.Message).RecheckAfter(s.jitter(retryCredentials))
 	case cloud.BadCredentials:
-		return phases.Stalled(v1beta1.ReasonCredentialsInvalid, failure.Error()+"; renew the credential, and check that it belongs to the tenant of the subscription").RecheckAfter(s.jitter(retryCredentials))
+		return phases.Stalled(v1beta1.ReasonCredentialsInvalid, failure.Error()+"; "+s.credentialRemedy()+
+			", and check that it belongs to the tenant of the subscription").RecheckAfter(s.jitter(retryCredentials))
 	default:
 		return s.stalledUntilPoll(v1beta1.ReasonInvalidRequest, failure.Error()+"; "+remedyOf(failure.Code))
+	}
+}
+
+// credentialRemedy says what to do about a credential that Azure does not accept. A workload identity has none that could be
+// renewed.
+func (s *scope) credentialRemedy() string {
+	provider := s.storage.Spec.Provider
+	switch {
+	case provider.CredentialsSecretRef != nil:
+		return "renew the credential in Secret " + provider.CredentialsSecretRef.Name + " (spec.provider.credentialsSecretRef)"
+	case provider.WorkloadIdentity != nil:
+		return "correct spec.provider.workloadIdentity, or the issuer, the subject and the audience of the federated credential"
+	default:
+		return "have an administrator renew the credential of the manager"
 	}
 }
 
@@ -103,6 +118,8 @@ func remedyOf(code string) string {
 		return "register the resource provider in the subscription with 'az provider register'"
 	case "MaxStorageAccountsCountPerSubscriptionExceeded", "StorageAccountCountExceedsLimitPerRegion", "RoleAssignmentLimitExceeded":
 		return "have the limit raised, or delete what is not needed in the subscription"
+	case "LocationNotAvailableForResourceType": // the field is immutable
+		return "create a SecureStorage with another spec.provider.location"
 	default:
 		return "correct the spec"
 	}

@@ -111,6 +111,7 @@ func newEngine(mgr ctrl.Manager, o Options, protection *secretProtection) (*Engi
 	if err != nil {
 		return nil, err
 	}
+	dependencies.Applier = setup.PermissionHint{Applier: dependencies.Applier, Hint: accountKeysHint}
 	return phases.New(definition(dependencies.Clock, &cloudAccess{
 		cloud:       o.Cloud,
 		credentials: o.Credentials,

@@ -52,7 +52,6 @@ func credentialInvalid(format string, args ...any) error {
 	return &credentialError{v1beta1.ReasonCredentialsInvalid, fmt.Sprintf(format, args...)}
 }
 
-// Error implements error.
 func (e *credentialError) Error() string { return e.message }
 
 // credential returns the credential that the spec selects: of a Secret, of a ServiceAccount, or the manager's own.
@@ -115,7 +114,10 @@ func (a *cloudAccess) fromServiceAccount(namespace string, identity v1beta1.Secu
 			return "", &cloud.AssertionError{Message: fmt.Sprintf("ServiceAccount %s (spec.provider.workloadIdentity) does not exist; create it", name)}
 		}
 		if apierrors.IsForbidden(err) {
-			return "", &cloud.AssertionError{Message: fmt.Sprintf("the manager is not allowed to request tokens of ServiceAccount %s (spec.provider.workloadIdentity); an administrator can allow it: see Permissions in docs/operations.md", name)}
+			return "", &cloud.AssertionError{Message: fmt.Sprintf(
+				"the manager is not allowed to request tokens of ServiceAccount %s (spec.provider.workloadIdentity); "+
+					"have an administrator grant it the verb create on serviceaccounts/token: set rbac.workloadIdentity of the chart, "+
+					"or apply the component config/workload-identity; see Permissions in docs/operations.md", name)}
 		}
 		if err != nil {
 			// The rest of the error may change with each retry, so it is dropped.

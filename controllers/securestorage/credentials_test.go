@@ -173,7 +173,8 @@ func TestRequestsTokenOfServiceAccount(t *testing.T) {
 		},
 		"not allowed": {
 			account: "storage", named: "storage", err: apierrors.NewForbidden(accounts, "storage", errors.New("RBAC")),
-			message: "the manager is not allowed to request tokens of ServiceAccount storage (spec.provider.workloadIdentity); an administrator can allow it: see Permissions in docs/operations.md",
+			message: "the manager is not allowed to request tokens of ServiceAccount storage (spec.provider.workloadIdentity); have an administrator grant it the verb create on " +
+				"serviceaccounts/token: set rbac.workloadIdentity of the chart, or apply the component config/workload-identity; see Permissions in docs/operations.md",
 		},
 		"no response": {
 			account: "storage", named: "storage", err: errors.New("EOF"), temporary: true,

@@ -664,8 +664,9 @@ func TestMessagesOfErrorsNameTheRemedy(t *testing.T) {
 		"denied for a vault":    {cloud.Error{Kind: cloud.Denied, Message: "m", Target: cloud.OnVault}, false, ": m; assign the role Key Vault Reader on key vault v to the identity of the credential (Key Vault Contributor if spec.access.type is AccessPolicy)"},
 		"denied for roles":      {cloud.Error{Kind: cloud.Denied, Message: "m", Target: cloud.OnRoles}, false, ": m; assign the role Role Based Access Control Administrator on key vault v to the identity of the credential"},
 		"no assertion":          {cloud.Error{Kind: cloud.NoAssertion, Message: "m"}, false, "m"},
-		"bad credentials":       {cloud.Error{Kind: cloud.BadCredentials, Message: "m"}, false, ": m; renew the credential, and check that it belongs to the tenant of the subscription"},
+		"bad credentials":       {cloud.Error{Kind: cloud.BadCredentials, Message: "m"}, false, ": m; have an administrator renew the credential of the manager, and check that it belongs to the tenant of the subscription"},
 		"invalid":               {cloud.Error{Kind: cloud.Invalid, Message: "m"}, false, ": m; correct the spec"},
+		"no such location":      {cloud.Error{Kind: cloud.Invalid, Message: "m", Code: "LocationNotAvailableForResourceType"}, false, ": m (LocationNotAvailableForResourceType); create a SecureStorage with another spec.provider.location"},
 		"disabled":              {cloud.Error{Kind: cloud.Invalid, Message: "m", Code: "ReadOnlyDisabledSubscription"}, false, ": m (ReadOnlyDisabledSubscription); enable the subscription"},
 		"not registered":        {cloud.Error{Kind: cloud.Invalid, Message: "m", Code: "SubscriptionNotRegistered"}, false, ": m (SubscriptionNotRegistered); register the resource provider in the subscription with 'az provider register'"},
 		"not registered at all": {cloud.Error{Kind: cloud.Invalid, Message: "m", Code: "MissingSubscriptionRegistration"}, false, ": m (MissingSubscriptionRegistration); register the resource provider in the subscription with 'az provider register'"},
@@ -680,6 +681,22 @@ func TestMessagesOfErrorsNameTheRemedy(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(verdict.Message()).To(Equal(c.want))
 		})
+	}
+}
+
+// Only a Secret has a credential that its owner renews.
+func TestInvalidCredentialsNameTheRemedy(t *testing.T) {
+	for want, edit := range map[string]func(*v1beta1.SecureStorageSpec){
+		": m; renew the credential in Secret own (spec.provider.credentialsSecretRef), and check that it belongs to the tenant of the subscription": adopt,
+		": m; correct spec.provider.workloadIdentity, or the issuer, the subject and the audience of the federated credential, " +
+			"and check that it belongs to the tenant of the subscription": func(s *v1beta1.SecureStorageSpec) {
+			s.Provider.WorkloadIdentity = &v1beta1.SecureStorageWorkloadIdentity{}
+		},
+	} {
+		g := NewWithT(t)
+		verdict, err := newScope(edit).classifyError(&cloud.Error{Kind: cloud.BadCredentials, Message: "m"})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(verdict.Message()).To(Equal(want))
 	}
 }
 

@@ -104,7 +104,6 @@ type crashPoint struct {
 // crash is the value of the panic that ends a process.
 type crash struct{}
 
-// Error implements error.
 func (crash) Error() string { return "the process crashed" }
 
 func newFixture(t *testing.T, knobs fakecloud.Knobs, edits ...func(*v1beta1.SecureStorageSpec)) *fixture {

@@ -62,7 +62,7 @@ func (s *scope) observeAll(ctx context.Context) map[string]observation {
 	for _, step := range []phases.Step[*scope]{storageAccount, identity, keyAccess, encryption} {
 		observed, err := step.Observe(ctx, &assumed)
 		found[step.Name] = observation{observed, err}
-		if missing, ok := observed.(phases.MissingObservation); ok && err == nil {
+		if missing, ok := observed.(phases.MissingObservation); ok {
 			drifts = append(drifts, missing.Drifts()...)
 			differences, first = append(differences, missing.Message()), cmp.Or(first, step.Name)
 			if step.Planned != nil {
@@ -70,7 +70,7 @@ func (s *scope) observeAll(ctx context.Context) map[string]observation {
 			}
 			continue
 		}
-		if verdict, ok := observed.(phases.Verdict); !ok || err != nil || !verdict.IsDone() {
+		if verdict, ok := observed.(phases.Verdict); !ok || !verdict.IsDone() {
 			complete = s.account == nil || err == nil && verdict.IsStalled()
 			if !complete && first != "" {
 				found[first] = observation{observed, err}

@@ -2,7 +2,6 @@ package securestorage
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +11,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
@@ -70,7 +70,5 @@ func (s *scope) rememberIfSettled(summary phases.Summary, desired *fixpointac.Se
 
 // isCurrent says whether a status is as desired.
 func isCurrent(status *v1beta1.SecureStorageStatus, desired *fixpointac.SecureStorageApplyConfiguration) bool {
-	encoded, err := json.Marshal(desired.Status)
-	var applied v1beta1.SecureStorageStatus
-	return err == nil && json.Unmarshal(encoded, &applied) == nil && equality.Semantic.DeepEqual(*status, applied)
+	return equality.Semantic.DeepEqual(status, workload.MustConvert(desired.Status, &v1beta1.SecureStorageStatus{}))
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/cloud"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
-	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
 
 // desiredStatus returns the whole status. If the cloud could not be read, the last known values stay.
@@ -121,5 +120,3 @@ func (s *scope) hasEncryptedAccount() bool {
 	}
 	return (s.isManaged() || s.observes() && s.account != nil) && s.account.Encryption.KeySource == cloud.CustomerManaged
 }
-
-var _ ssa.Configuration = (*fixpointac.SecureStorageApplyConfiguration)(nil)

@@ -97,19 +97,30 @@ func (s *scope) decideOwnership() (phases.Verdict, bool) {
 		return nil, true
 	case owned:
 		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
-			"storage account %s is managed by another SecureStorage, with the UID %q (tag "+cloud.OwnerTag+"); to release it, run 'kubectl fixpoint release securestorage/<name>' for that SecureStorage, or, if it does not exist in any cluster, '%s'; or create a SecureStorage with another spec.accountName", s.account.Name, owner, s.untagCommand(owner))), false
+			"storage account %s is managed by another SecureStorage, with the UID %q (tag "+cloud.OwnerTag+"); to release it, run 'kubectl fixpoint release securestorage/<name>' for that SecureStorage, or, if it does not exist in any cluster, '%s'%s; or create a SecureStorage with another spec.accountName", s.account.Name, owner, s.untagCommand(owner), s.adoptionStep())), false
 	case isAmbient(s.storage):
 		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s already exists and is not managed by this SecureStorage, and spec.adoptionPolicy does not apply to the credential of the manager; to adopt the account, set its tag "+cloud.OwnerTag+" in Azure to %s, the UID of this SecureStorage; or create a SecureStorage with another spec.accountName", s.account.Name, s.storage.UID)), false
-	case s.storage.Spec.AdoptionPolicy != v1beta1.AdoptionIfUnowned:
-		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
-			"storage account %s already exists and is not managed by this SecureStorage; set spec.adoptionPolicy to IfUnowned to adopt it, or create a SecureStorage with another spec.accountName", s.account.Name)), false
 	case s.account.Location != s.storage.Spec.Provider.Location:
 		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
 			"storage account %s cannot be adopted, because it is in location %s and spec.provider.location is %s; create a SecureStorage with another spec.accountName or spec.provider.location", s.account.Name, s.account.Location, s.storage.Spec.Provider.Location)), false
+	case s.storage.Spec.AdoptionPolicy != v1beta1.AdoptionIfUnowned:
+		return s.stalledUntilPoll(v1beta1.ReasonAccountNotOwned, fmt.Sprintf(
+			"storage account %s already exists and is not managed by this SecureStorage; set spec.adoptionPolicy to IfUnowned to adopt it, or create a SecureStorage with another spec.accountName", s.account.Name)), false
 	default:
 		return nil, true
 	}
+}
+
+// adoptionStep is what remains to be done to adopt an account after it was released.
+func (s *scope) adoptionStep() string {
+	if isAmbient(s.storage) {
+		return ", and then set the tag to " + string(s.storage.UID) + ", the UID of this SecureStorage"
+	}
+	if s.storage.Spec.AdoptionPolicy != v1beta1.AdoptionIfUnowned {
+		return ", and then set spec.adoptionPolicy to IfUnowned"
+	}
+	return ""
 }
 
 // untagCommand is the command that removes an owner tag. The UID in a tag may be any text: it is quoted for a shell.

@@ -109,9 +109,22 @@ func TestRefusedOwnershipNamesTheRemedies(t *testing.T) {
 		want string
 	}{
 		"another owner": {adopt, map[string]string{cloud.OwnerTag: "it's"}, `storage account a is managed by another SecureStorage, with the UID "it's" (tag fixpoint.dev-owner); to release it, run 'kubectl fixpoint release securestorage/<name>' for that SecureStorage, or, if it does not exist in any cluster, 'az tag update --operation delete --resource-id /subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a --tags 'fixpoint.dev-owner=it'\''s''; or create a SecureStorage with another spec.accountName`},
-		"manager":       {func(s *v1beta1.SecureStorageSpec) { s.AdoptionPolicy = v1beta1.AdoptionIfUnowned }, nil, "storage account a already exists and is not managed by this SecureStorage, and spec.adoptionPolicy does not apply to the credential of the manager; to adopt the account, set its tag fixpoint.dev-owner in Azure to uid, the UID of this SecureStorage; or create a SecureStorage with another spec.accountName"},
-		"policy":        {byUser, nil, "storage account a already exists and is not managed by this SecureStorage; set spec.adoptionPolicy to IfUnowned to adopt it, or create a SecureStorage with another spec.accountName"},
-		"location":      {both(adopt, func(s *v1beta1.SecureStorageSpec) { s.Provider.Location = "eastus" }), nil, "storage account a cannot be adopted, because it is in location westeurope and spec.provider.location is eastus; create a SecureStorage with another spec.accountName or spec.provider.location"},
+		"another owner, and no adoption": {byUser, map[string]string{cloud.OwnerTag: "x"}, "storage account a is managed by another SecureStorage, " +
+			`with the UID "x" (tag fixpoint.dev-owner); to release it, run 'kubectl fixpoint release securestorage/<name>' for that SecureStorage, ` +
+			"or, if it does not exist in any cluster, 'az tag update --operation delete --resource-id " +
+			"/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a --tags fixpoint.dev-owner=x', " +
+			"and then set spec.adoptionPolicy to IfUnowned; or create a SecureStorage with another spec.accountName"},
+		"another owner, manager": {func(*v1beta1.SecureStorageSpec) {}, map[string]string{cloud.OwnerTag: "x"}, "storage account a is managed by another SecureStorage, " +
+			`with the UID "x" (tag fixpoint.dev-owner); to release it, run 'kubectl fixpoint release securestorage/<name>' for that SecureStorage, ` +
+			"or, if it does not exist in any cluster, 'az tag update --operation delete --resource-id " +
+			"/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a --tags fixpoint.dev-owner=x', " +
+			"and then set the tag to uid, the UID of this SecureStorage; or create a SecureStorage with another spec.accountName"},
+		"manager": {func(s *v1beta1.SecureStorageSpec) { s.AdoptionPolicy = v1beta1.AdoptionIfUnowned }, nil, "storage account a already exists and is not managed by this SecureStorage, and spec.adoptionPolicy does not apply to the credential of the manager; to adopt the account, set its tag fixpoint.dev-owner in Azure to uid, the UID of this SecureStorage; or create a SecureStorage with another spec.accountName"},
+		"policy":  {byUser, nil, "storage account a already exists and is not managed by this SecureStorage; set spec.adoptionPolicy to IfUnowned to adopt it, or create a SecureStorage with another spec.accountName"},
+		"location, and no adoption": {both(byUser, func(s *v1beta1.SecureStorageSpec) { s.Provider.Location = "eastus" }), nil,
+			"storage account a cannot be adopted, because it is in location westeurope and spec.provider.location is eastus; " +
+				"create a SecureStorage with another spec.accountName or spec.provider.location"},
+		"location": {both(adopt, func(s *v1beta1.SecureStorageSpec) { s.Provider.Location = "eastus" }), nil, "storage account a cannot be adopted, because it is in location westeurope and spec.provider.location is eastus; create a SecureStorage with another spec.accountName or spec.provider.location"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, s := NewWithT(t), newScope(c.edit)

@@ -65,7 +65,7 @@ func signWithKey(path string, content []byte) (string, error) {
 	}
 	key, err := parseKey(text)
 	if err != nil {
-		return "", fmt.Errorf("-key %s: %w; create one with: openssl ecparam -name prime256v1 -genkey -noout", path, err)
+		return "", fmt.Errorf("-key %s: %w; create one with: openssl ecparam -name prime256v1 -genkey -noout -out FILE", path, err)
 	}
 	digest := sha256.Sum256(content)
 	signature, err := ecdsa.SignASN1(rand.Reader, key, digest[:])

@@ -83,7 +83,7 @@ func TestSigningIsRefused(t *testing.T) {
 		"no folder":          {func(string) []string { return nil }, "one folder of a release is needed"},
 		"a folder of no use": {func(string) []string { return []string{t.TempDir()} }, "run 'make release' first"},
 		"no key":             {func(folder string) []string { return []string{"-key", "absent", folder} }, "reading the key"},
-		"no PEM":             {func(folder string) []string { return []string{"-key", notPEM, folder} }, "not a PEM file; create one with: openssl ecparam"},
+		"no PEM":             {func(folder string) []string { return []string{"-key", notPEM, folder} }, "not a PEM file; create one with: openssl ecparam -name prime256v1 -genkey -noout -out FILE"},
 		"another curve":      {func(folder string) []string { return []string{"-key", short, folder} }, "is not an unencrypted ECDSA P-256 key"},
 		"no cosign":          {func(folder string) []string { return []string{folder} }, "install it, or sign with a key (-key)"},
 	} {

@@ -332,7 +332,6 @@ type lockedBuffer struct {
 	text bytes.Buffer
 }
 
-// Write implements io.Writer.
 func (b *lockedBuffer) Write(data []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

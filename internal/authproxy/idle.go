@@ -74,7 +74,6 @@ type clientConn struct {
 	hasDeadline atomic.Bool
 }
 
-// Read implements net.Conn.
 func (c *clientConn) Read(p []byte) (int, error) {
 	if c.buffer == 0 {
 		c.buffer = len(p)

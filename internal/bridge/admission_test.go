@@ -9,17 +9,17 @@ import (
 
 func TestAdmission(t *testing.T) {
 	const me, other, third = "10.0.0.1", "10.0.0.2", "10.0.0.3"
-	unused := func(address string, idle time.Duration) resident { return resident{address: address, idle: idle} }
-	used := func(address string, idle time.Duration) resident {
-		return resident{address: address, used: true, idle: idle}
+	unused := func(caller string, idle time.Duration) resident { return resident{caller: caller, idle: idle} }
+	used := func(caller string, idle time.Duration) resident {
+		return resident{caller: caller, used: true, idle: idle}
 	}
-	stopping := func(address string) resident { return resident{address: address, stopping: true} }
-	pending := resident{address: me, used: true, pending: true, idle: time.Hour}
-	starting := resident{address: me, pending: true}
+	stopping := func(caller string) resident { return resident{caller: caller, stopping: true} }
+	pending := resident{caller: me, used: true, pending: true, idle: time.Hour}
+	starting := resident{caller: me, pending: true}
 	cases := map[string]struct {
-		maxPerAddress int
-		residents     []resident
-		want          int
+		maxPerCaller int
+		residents    []resident
+		want         int
 	}{
 		"own session that was never used":                   {4, []resident{used(me, time.Hour), unused(me, time.Second)}, 1},
 		"of several unused ones the oldest":                 {4, []resident{unused(me, time.Second), unused(me, time.Minute), unused(me, 0)}, 1},
@@ -29,22 +29,22 @@ func TestAdmission(t *testing.T) {
 		"idle for long enough":                              {4, []resident{used(me, evictAfter)}, 0},
 		"with a pending request":                            {4, []resident{pending}, -1},
 		"with a pending initialize":                         {4, []resident{starting}, -1},
-		"of an address with more sessions":                  {4, []resident{unused(other, 0), unused(other, time.Second)}, 1},
-		"of an address with as many sessions":               {4, []resident{used(me, 0), unused(other, time.Hour)}, -1},
-		"of an address with fewer sessions":                 {4, []resident{used(me, 0), used(me, 0), unused(other, time.Hour)}, -1},
-		"of an address with one when the client has 0":      {4, []resident{used(other, evictAfter), used(third, 0)}, 0},
-		"at the limit of the address only own ones":         {2, []resident{used(me, 0), used(me, 0), unused(other, time.Hour), unused(other, time.Hour), unused(other, time.Hour)}, -1},
-		"at the limit of the address an own one":            {2, []resident{used(me, 0), used(me, time.Minute), unused(other, time.Hour)}, 1},
+		"of an caller with more sessions":                   {4, []resident{unused(other, 0), unused(other, time.Second)}, 1},
+		"of an caller with as many sessions":                {4, []resident{used(me, 0), unused(other, time.Hour)}, -1},
+		"of an caller with fewer sessions":                  {4, []resident{used(me, 0), used(me, 0), unused(other, time.Hour)}, -1},
+		"of an caller with one when the client has 0":       {4, []resident{used(other, evictAfter), used(third, 0)}, 0},
+		"at the limit of the caller only own ones":          {2, []resident{used(me, 0), used(me, 0), unused(other, time.Hour), unused(other, time.Hour), unused(other, time.Hour)}, -1},
+		"at the limit of the caller an own one":             {2, []resident{used(me, 0), used(me, time.Minute), unused(other, time.Hour)}, 1},
 		"one that has ended before one that was never used": {4, []resident{unused(me, time.Hour), stopping(me)}, 1},
-		"one that has ended, of an address with fewer":      {4, []resident{used(me, 0), used(me, 0), stopping(other)}, 2},
-		"one that has ended, but the address has its limit": {1, []resident{used(me, 0), stopping(other)}, -1},
+		"one that has ended, of an caller with fewer":       {4, []resident{used(me, 0), used(me, 0), stopping(other)}, 2},
+		"one that has ended, but the caller has its limit":  {1, []resident{used(me, 0), stopping(other)}, -1},
 		"no sessions":                                       {4, nil, -1},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			a := admission{maxSessions: 4, maxPerAddress: c.maxPerAddress, counts: map[string]int{}}
+			a := admission{maxSessions: 4, maxPerCaller: c.maxPerCaller, counts: map[string]int{}}
 			for _, r := range c.residents {
-				a.add(r.address)
+				a.add(r.caller)
 			}
 			NewWithT(t).Expect(a.victim(c.residents, me)).To(Equal(c.want))
 		})
@@ -54,11 +54,11 @@ func TestAdmission(t *testing.T) {
 func TestAdmissionLimits(t *testing.T) {
 	g := NewWithT(t)
 	retried := And(HaveField("Reason", reasonTooManySessions), HaveField("RetryAfter", 5))
-	a := admission{maxSessions: 3, maxPerAddress: 2, counts: map[string]int{}}
+	a := admission{maxSessions: 3, maxPerCaller: 2, counts: map[string]int{}}
 	g.Expect(a.full("one")).To(BeNil())
 	a.add("one")
 	a.add("one")
-	g.Expect(a.full("one")).To(And(MatchError(ContainSubstring("the limit of 2 sessions per client address is reached")), retried))
+	g.Expect(a.full("one")).To(And(MatchError(ContainSubstring("the limit of 2 sessions per caller is reached")), retried))
 	g.Expect(a.full("two")).To(BeNil())
 	a.add("two")
 	g.Expect(a.full("three")).To(And(MatchError(ContainSubstring("the limit of 3 sessions is reached")), retried))
@@ -70,11 +70,11 @@ func TestAdmissionLimits(t *testing.T) {
 	g.Expect(a.total).To(BeZero())
 }
 
-func TestDefaultLimitPerAddress(t *testing.T) {
+func TestDefaultLimitPerCaller(t *testing.T) {
 	for sessions, want := range map[int]int{1: 1, 9: 9, 10: 9, 100: 90, 10000: 9000} {
 		o := Options{Command: []string{"x"}, MaxSessions: sessions}
 		NewWithT(t).Expect(o.complete()).To(Succeed())
-		NewWithT(t).Expect(o.MaxSessionsPerAddress).To(Equal(want))
+		NewWithT(t).Expect(o.MaxSessionsPerCaller).To(Equal(want))
 	}
 }
 

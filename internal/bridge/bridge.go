@@ -87,7 +87,7 @@ func New(opts Options) (*Bridge, error) {
 		sessions: map[string]*session{},
 		stopping: map[*session]struct{}{},
 		admission: admission{
-			maxSessions: opts.MaxSessions, maxPerAddress: opts.MaxSessionsPerAddress, counts: map[string]int{},
+			maxSessions: opts.MaxSessions, maxPerCaller: opts.MaxSessionsPerCaller, counts: map[string]int{},
 		},
 	}
 	b.closed, b.end = context.WithCancel(context.Background())
@@ -95,7 +95,7 @@ func New(opts Options) (*Bridge, error) {
 		command: opts.Command, maxBytes: opts.MaxMessageBytes, stderrLines: opts.StderrLinesPerSecond,
 		grace: opts.StopGrace, reaper: b.reaper, metrics: b.metrics,
 	}
-	b.shared = &shared{bridge: b, perAddress: map[string]int{}}
+	b.shared = &shared{bridge: b, perCaller: map[string]int{}}
 	if b.peers, err = newPeers(b, opts.Peers); err != nil {
 		return nil, fmt.Errorf("configuring the bridge: %w", err)
 	}
@@ -184,7 +184,7 @@ func (b *Bridge) waitForSessions(ctx context.Context) bool {
 	complete := b.await(ctx, b.finished)
 	b.peers.FinishStreams()
 	if !complete {
-		b.opts.Log.Info("Drain timed out; ending the remaining sessions", "sessions", len(b.all()))
+		b.opts.Log.Info("Drain timed out; ending what remains", "sessions", len(b.all()), "requestsWithoutSession", b.shared.pending())
 	}
 	return complete
 }

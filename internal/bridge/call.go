@@ -53,7 +53,7 @@ func (c Call) CheckHeaders(header http.Header) error {
 	if c.Tool == "" || len(sent) == 0 {
 		return nil
 	}
-	if name, err := decodedHeader(sent[0]); len(sent) > 1 || err != nil || name != c.Tool {
+	if name, _ := decodedHeader(sent[0]); len(sent) > 1 || name != c.Tool {
 		return fmt.Errorf("the header %s must be once %.128q, the name in the message", headerName, c.Tool)
 	}
 	return nil
@@ -68,6 +68,6 @@ func (e *envelope) requestID() json.RawMessage {
 
 // IsResponse reports whether a message is a JSON-RPC response.
 func IsResponse(message []byte) bool {
-	e, err := parse(message)
-	return err == nil && e.kind() == response
+	e, _ := parse(message)
+	return e.kind() == response
 }

@@ -126,7 +126,7 @@ func TestServerThatClosesItsOutputIsStopped(t *testing.T) {
 // The race detector checks that the keep-alive and the output of the server do not access the stream at once.
 func TestServerRejectsInitializeDuringAKeepAlive(t *testing.T) {
 	w := newTestBridge(t, tinyServer())
-	s, f := w.bridge.begin(t.Context(), honestAddress, "")
+	s, f := w.bridge.begin(t.Context(), honestAddress)
 	w.Expect(f).To(BeNil())
 	line := []byte(`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no"}}`)
 	rejected, err := parse(line)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
 const (
@@ -88,7 +89,7 @@ func (b *Bridge) serveSession(w http.ResponseWriter, r *http.Request, id string,
 	}
 	if s := b.lookup(id); s != nil {
 		// Whoever learns the ID of a session of another caller must not use it.
-		if s.caller != b.caller(r) {
+		if !b.serves(s, r) {
 			b.refuse(w, nil, noSession())
 			return
 		}
@@ -104,18 +105,23 @@ func (b *Bridge) serveSession(w http.ResponseWriter, r *http.Request, id string,
 
 func noSession() *failure { return peers.NoSession() }
 
-// caller identifies the caller of a request.
-func (b *Bridge) caller(r *http.Request) string {
-	if b.opts.Caller == nil {
-		return ""
-	}
-	return b.opts.Caller(r)
+// caller is whose share of sessions, requests and places for large messages a request takes.
+func (b *Bridge) caller(r *http.Request) string { return requestbody.Caller(r, b.opts.Caller) }
+
+// placeFor waits for a place of the caller of a request that belongs to no session here.
+func (b *Bridge) placeFor(r *http.Request) takePlace {
+	return func(ctx context.Context) (func(), bool) { return b.places.Take(ctx, b.caller(r)) }
+}
+
+// serves reports whether the caller of a request may use the session.
+func (b *Bridge) serves(s *session, r *http.Request) bool {
+	return b.opts.Caller == nil || s.caller == b.caller(r)
 }
 
 // postSessionless handles a message without a session ID: initialize, or a
 // message of the stateless spec version.
 func (b *Bridge) postSessionless(w http.ResponseWriter, r *http.Request) {
-	in, f := b.receive(w, r, func(ctx context.Context) (func(), bool) { return b.places.Take(ctx, callrecord.ClientAddress(r)) })
+	in, f := b.receive(w, r, b.placeFor(r))
 	if f != nil {
 		b.refuse(w, nil, f)
 		return

@@ -196,7 +196,7 @@ func TestNotReadyBeforeTheServerResponds(t *testing.T) {
 func TestServeFailsWithABadCommand(t *testing.T) {
 	w := newTestBridge(t, []string{"no-such-server"}).serve()
 	w.Eventually(w.done).Should(Receive(MatchError(ContainSubstring("was not found in the image"))))
-	_, f := w.bridge.begin(t.Context(), honestAddress, "")
+	_, f := w.bridge.begin(t.Context(), honestAddress)
 	w.Expect(f).To(HaveField("Reason", reasonDraining), "nothing would end a session that starts now")
 }
 

@@ -65,7 +65,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 // The idle timer runs from the start of the process, before initialize is registered.
 func TestSessionsThatStartAreNotIdle(t *testing.T) {
 	w := newTestBridge(t, tinyServer())
-	s, f := w.bridge.begin(t.Context(), honestAddress, "")
+	s, f := w.bridge.begin(t.Context(), honestAddress)
 	w.Expect(f).To(BeNil())
 	s.setUnused(time.Hour)
 	s.checkIdle()
@@ -169,7 +169,7 @@ func TestSessionThatWaitsForAPlaceWhileADrainBeginsIsEnded(t *testing.T) {
 	}
 	failed := make(chan *failure, 1)
 	go func() {
-		_, f := q.bridge.begin(t.Context(), honestAddress, "")
+		_, f := q.bridge.begin(t.Context(), honestAddress)
 		failed <- f
 	}()
 	q.Eventually(func() (waits bool) { locked(func() { waits = before.evicted }); return waits }).Should(BeTrue())
@@ -334,7 +334,7 @@ func TestParkedMessagesAreKeptIfTheirStreamBreaks(t *testing.T) {
 
 func TestFiveHundredSessions(t *testing.T) {
 	const count = 500
-	w := newTestBridge(t, tinyServer(), func(o *Options) { o.MaxSessions, o.MaxSessionsPerAddress = count, count })
+	w := newTestBridge(t, tinyServer(), func(o *Options) { o.MaxSessions, o.MaxSessionsPerCaller = count, count })
 	ids := make([]string, count)
 	var all sync.WaitGroup
 	reserved := make(chan struct{}, 20)

@@ -121,9 +121,6 @@ func (f fields) match(name string) string {
 }
 
 func quoted(s string) string {
-	out, err := json.Marshal(s)
-	if err != nil {
-		return `""`
-	}
+	out, _ := json.Marshal(s)
 	return string(out)
 }

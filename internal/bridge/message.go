@@ -102,7 +102,7 @@ func (e *envelope) errorCode() int {
 	var failure struct {
 		Code int `json:"code"`
 	}
-	if !present(e.Error) || json.Unmarshal(e.Error, &failure) != nil {
+	if json.Unmarshal(e.Error, &failure) != nil {
 		return 0
 	}
 	return failure.Code
@@ -115,9 +115,7 @@ func present(raw json.RawMessage) bool {
 // text is the value of a JSON string; empty for other types.
 func text(raw json.RawMessage) string {
 	var s string
-	if len(raw) == 0 || json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
+	_ = json.Unmarshal(raw, &s) // the string stays empty
 	return s
 }
 

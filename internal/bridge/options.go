@@ -29,13 +29,11 @@ type Options struct {
 	// MaxSessions is the maximum number of sessions, including those whose
 	// child is being stopped.
 	MaxSessions int
-	// MaxSessionsPerAddress is the maximum number of sessions of one client
-	// address; 0 is nine tenths of MaxSessions. Clients behind a proxy share the
-	// address of the proxy.
-	MaxSessionsPerAddress int
+	// MaxSessionsPerCaller is the maximum number of sessions of one caller; 0 is nine tenths of MaxSessions.
+	MaxSessionsPerCaller int
 	// MaxRequests is the maximum number of requests in flight per session, and
-	// of all requests in flight without a session, of which one client address
-	// gets nine tenths.
+	// of all requests in flight without a session, of which one caller gets
+	// nine tenths.
 	MaxRequests int
 	// MaxMessageBytes is the maximum size of a message, in either direction.
 	MaxMessageBytes int
@@ -77,7 +75,8 @@ type Options struct {
 	// Protect returns the handler that clients reach, in front of the one that serves MCP; nil serves all clients.
 	Protect func(http.Handler) http.Handler
 	// Caller identifies the caller of a request that Protect has let through. A session serves only the caller that
-	// started it. Nil is the same caller for all requests.
+	// started it. If it is nil, a session serves all, and the limits are those of the address of the client, or of the
+	// proxy in front of it.
 	Caller func(*http.Request) string
 
 	// Peers, if set, makes every replica of a server accept the requests of all sessions.
@@ -109,7 +108,6 @@ func DefaultOptions() Options {
 		DrainTimeout:         25 * time.Second,
 		DrainIdleTimeout:     5 * time.Second,
 		StderrLinesPerSecond: 50,
-		Log:                  logr.Discard(),
 	}
 }
 
@@ -119,15 +117,9 @@ func (o *Options) complete() error {
 	if o.Path == "" {
 		o.Path = d.Path
 	}
-	if o.Log.GetSink() == nil {
-		o.Log = d.Log
-	}
-	var errs []error
+	errs := []error{o.validPath()}
 	if len(o.Command) == 0 || o.Command[0] == "" {
 		errs = append(errs, errors.New("no command: pass it after --"))
-	}
-	if err := o.validPath(); err != nil {
-		errs = append(errs, err)
 	}
 	if o.Peers != nil {
 		errs = append(errs, o.Peers.Complete())
@@ -146,8 +138,8 @@ func (o *Options) complete() error {
 		limit("DrainTimeout", &o.DrainTimeout, d.DrainTimeout),
 		limit("DrainIdleTimeout", &o.DrainIdleTimeout, d.DrainIdleTimeout),
 	)
-	// A tenth of the sessions is left for other addresses.
-	errs = append(errs, limit("MaxSessionsPerAddress", &o.MaxSessionsPerAddress, o.MaxSessions-o.MaxSessions/10))
+	// A tenth of the sessions is left for other callers.
+	errs = append(errs, limit("MaxSessionsPerCaller", &o.MaxSessionsPerCaller, o.MaxSessions-o.MaxSessions/10))
 	if o.DrainTimeout > 0 && o.StopGrace >= o.DrainTimeout/2 {
 		errs = append(errs, fmt.Errorf("-drain-timeout leaves %s to drain, which must be more than twice -stop-grace (%s): "+
 			"use a longer -drain-timeout or a shorter -stop-grace", o.DrainTimeout, o.StopGrace))

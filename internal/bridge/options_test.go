@@ -32,10 +32,10 @@ func TestDefaultsOfTheDocumentation(t *testing.T) {
 // Each limit is given by a field of the options; 0 is the default.
 func TestLimitsOfOptions(t *testing.T) {
 	d := DefaultOptions()
-	d.MaxSessionsPerAddress = 90
+	d.MaxSessionsPerCaller = 90
 	for _, name := range []string{
 		"MaxSessions", "MaxRequests", "MaxMessageBytes", "MemoryBytes", "StderrLinesPerSecond", "IdleTimeout", "StartTimeout",
-		"IOTimeout", "KeepAlive", "StopGrace", "DrainTimeout", "DrainIdleTimeout", "MaxSessionsPerAddress",
+		"IOTimeout", "KeepAlive", "StopGrace", "DrainTimeout", "DrainIdleTimeout", "MaxSessionsPerCaller",
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

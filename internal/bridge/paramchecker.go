@@ -33,7 +33,6 @@ type Refusal struct {
 	id      json.RawMessage
 }
 
-// Error implements error.
 func (r *Refusal) Error() string { return r.failure.Error() }
 
 // Write responds.
@@ -107,7 +106,7 @@ func (x Exchange) listTools(ctx context.Context, cursor string) (json.RawMessage
 	}
 	e, err := parse(answer)
 	switch {
-	case err == nil && e.errorCode() == codeMethodNotFound:
+	case e.errorCode() == codeMethodNotFound:
 		return nil, nil
 	case status != http.StatusOK && status != http.StatusBadRequest:
 		// The reason may be the caller, or the path and the headers of its request. That of 400 is the message, which is the

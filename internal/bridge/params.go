@@ -90,11 +90,8 @@ func sameValue(header string, value json.RawMessage) bool {
 
 // safeInteger reads a JSON number that is an integer which all servers read exactly.
 func safeInteger(number string) (float64, bool) {
-	if number == "" || number[0] != '-' && (number[0] < '0' || number[0] > '9') || !json.Valid([]byte(number)) {
-		return 0, false
-	}
 	f, err := strconv.ParseFloat(number, 64)
-	return f, err == nil && isInteger(number) && math.Abs(f) <= 1<<53-1
+	return f, err == nil && json.Valid([]byte(number)) && isInteger(number) && math.Abs(f) <= 1<<53-1
 }
 
 // isInteger reports whether a JSON number is an integer before it is rounded.

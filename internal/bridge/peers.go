@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"net/url"
 
-	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
 
@@ -35,9 +34,7 @@ func (b *Bridge) forward(w http.ResponseWriter, r *http.Request, to netip.AddrPo
 	in := &incoming{release: func() {}}
 	if r.Method == http.MethodPost {
 		var f *failure
-		in, f = b.receive(w, r, func(ctx context.Context) (func(), bool) {
-			return b.places.Take(ctx, callrecord.ClientAddress(r))
-		})
+		in, f = b.receive(w, r, b.placeFor(r))
 		if f != nil {
 			b.refuse(w, nil, f)
 			return
@@ -126,7 +123,7 @@ func (b *Bridge) servePeer(w http.ResponseWriter, r *http.Request) {
 	}
 	s := b.lookup(r.Header.Get(headerSession))
 	// The other replica has checked the access token, and forwards who the caller is.
-	if s == nil || s.caller != b.caller(r) {
+	if s == nil || !b.serves(s, r) {
 		b.refuse(w, nil, noSession())
 		return
 	}
@@ -145,7 +142,7 @@ func (b *Bridge) servePeer(w http.ResponseWriter, r *http.Request) {
 // servePeerEndStream completes the stream of a session, for a replica that is about to end.
 func (b *Bridge) servePeerEndStream(w http.ResponseWriter, r *http.Request) {
 	s := b.lookup(r.Header.Get(headerSession))
-	if s == nil || s.caller != b.caller(r) {
+	if s == nil || !b.serves(s, r) {
 		b.refuse(w, nil, noSession())
 		return
 	}

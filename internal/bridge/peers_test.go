@@ -290,7 +290,7 @@ func TestForwardedMessagesCanBeSentAgain(t *testing.T) {
 }
 
 func TestClientsCannotChooseTheirAddress(t *testing.T) {
-	w := newReplica(t, tinyServer(), peerstest.Keys(t, time.Now()), "a", func(o *Options) { o.MaxSessionsPerAddress = 1 })
+	w := newReplica(t, tinyServer(), peerstest.Keys(t, time.Now()), "a", func(o *Options) { o.MaxSessionsPerCaller = 1 })
 	id := w.session()
 	w.Expect(w.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, headerSession, id).Status).To(Equal(http.StatusAccepted))
 	w.Expect(w.post(initMessage, peers.HeaderClient, "192.0.2.1").Status).To(Equal(http.StatusServiceUnavailable))
@@ -302,7 +302,7 @@ func TestRolloutWithoutAffinity(t *testing.T) {
 	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
 	start := func() *served {
 		return newReplica(t, tinyServer(), keys, "a", func(o *Options) {
-			o.MaxSessions, o.MaxSessionsPerAddress = sessions, sessions
+			o.MaxSessions, o.MaxSessionsPerCaller = sessions, sessions
 			o.DrainIdleTimeout, o.DrainTimeout = time.Hour, time.Hour
 		})
 	}

@@ -13,7 +13,8 @@ import (
 )
 
 // discoverTimeout is the time to wait for a response to server/discover before
-// initialize is sent as well: some servers ignore unknown methods.
+// initialize is sent as well: some servers ignore unknown methods. It is also how long
+// the response to initialize does not decide, because servers handle requests concurrently.
 const discoverTimeout = 3 * time.Second
 
 const (
@@ -264,6 +265,9 @@ type handshake struct {
 	lines    <-chan reply
 	discover time.Duration
 	timeout  time.Duration
+	// discovered is the response to server/discover, and legacy that to initialize; nil before.
+	discovered *generations
+	legacy     *envelope
 }
 
 // run returns what the server speaks, or why the handshake failed.
@@ -279,6 +283,9 @@ func (h *handshake) run(ctx context.Context, first string) (*generations, *Hands
 	timeout := time.NewTimer(h.timeout)
 	defer timeout.Stop()
 	initializeSent := first == initializeMessage
+	if initializeSent {
+		h.discovered = &generations{}
+	}
 	initialize := func() {
 		if !initializeSent {
 			initializeSent = true
@@ -292,28 +299,54 @@ func (h *handshake) run(ctx context.Context, first string) (*generations, *Hands
 		select {
 		case e, ok := <-h.lines:
 			if !ok {
-				return nil, &HandshakeError{Problem: h.end()}
+				return h.conclude(h.end)
 			}
-			if e.kind() != response {
-				continue // the server numbers its requests itself
+			if h.take(e) == initializeID {
+				// Servers handle requests concurrently, so that the response to the first can be the second.
+				discover.Reset(h.discover)
 			}
-			switch string(e.ID) {
-			case initializeID:
-				return initialized(e.envelope)
-			case discoverID:
-				if found := e.discovered(); len(found.stateless) > 0 {
-					return found, nil
-				}
+			switch {
+			case h.discovered == nil:
+			case len(h.discovered.stateless) > 0:
+				return h.discovered, nil
+			case h.legacy != nil:
+				return initialized(*h.legacy)
+			default:
 				initialize()
 			}
 		case <-discover.C:
+			if h.legacy != nil {
+				return initialized(*h.legacy)
+			}
 			initialize()
 		case <-timeout.C:
-			return nil, &HandshakeError{Problem: fmt.Sprintf("no response within %s", h.timeout)}
+			return h.conclude(func() string { return fmt.Sprintf("no response within %s", h.timeout) })
 		case <-ctx.Done():
 			return nil, &HandshakeError{Problem: "the check was cancelled"}
 		}
 	}
+}
+
+// take keeps a response, and returns its id; empty for other messages.
+func (h *handshake) take(e reply) string {
+	if e.kind() != response {
+		return "" // the server numbers its requests itself
+	}
+	switch string(e.ID) {
+	case initializeID:
+		h.legacy = &e.envelope
+	case discoverID:
+		h.discovered = e.discovered()
+	}
+	return string(e.ID)
+}
+
+// conclude returns what the responses so far say, or else the problem.
+func (h *handshake) conclude(problem func() string) (*generations, *HandshakeError) {
+	if h.legacy != nil {
+		return initialized(*h.legacy)
+	}
+	return nil, &HandshakeError{Problem: problem()}
 }
 
 // end describes the end of a child that has closed its standard output.

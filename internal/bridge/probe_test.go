@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -186,6 +187,57 @@ func TestServersThatIgnoreDiscoverAreAskedToInitialize(t *testing.T) {
 	q.Eventually(q.toWorker).Should(Receive(Equal(initializeMessage)))
 	lines <- says(q, `{"id":2,"result":{}}`)
 	q.Eventually(result).Should(Receive(Equal(handshakeResult{found: &generations{sessions: true}})))
+}
+
+// A server that takes long to start gets both requests at once, and may respond to the second one first.
+func TestTheOrderOfResponsesDoesNotDecideTheGeneration(t *testing.T) {
+	const duplicate = `{"id":2,"error":{"code":0,"message":"duplicate \"initialize\" received"}}`
+	for name, c := range map[string]struct {
+		said   []string
+		closes bool
+		want   handshakeResult
+	}{
+		"without sessions": {
+			[]string{duplicate, `{"id":1,"result":{"supportedVersions":["2026-07-28"]}}`}, false,
+			handshakeResult{found: &generations{stateless: []string{"2026-07-28"}}},
+		},
+		"with sessions alone": {
+			[]string{`{"id":2,"result":{}}`, `{"id":1,"error":{"code":-32601}}`}, false,
+			handshakeResult{found: &generations{sessions: true}},
+		},
+		"a server that exits before the other response": {
+			[]string{`{"id":2,"result":{}}`}, true,
+			handshakeResult{found: &generations{sessions: true}},
+		},
+		"the other response never comes": {
+			[]string{duplicate}, false,
+			handshakeResult{failed: &HandshakeError{Problem: `it rejected initialize: {"code":0,"message":"duplicate \"initialize\" received"}`, rejected: true}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewWithT(t)
+				lines := make(chan reply)
+				read, stdin, err := os.Pipe()
+				g.Expect(err).NotTo(HaveOccurred())
+				defer read.Close()
+				defer stdin.Close()
+				h := &handshake{child: &child{stdin: stdin}, lines: lines, discover: 3 * time.Second, timeout: time.Minute}
+				result := h.begin(t.Context(), discoverMessage)
+				<-time.After(4 * time.Second) // in a bubble, which takes no time
+				for _, line := range c.said {
+					e, err := parse([]byte(line))
+					g.Expect(err).NotTo(HaveOccurred())
+					lines <- reply{e, []byte(line)}
+					<-time.After(2 * time.Second)
+				}
+				if c.closes {
+					close(lines)
+				}
+				g.Expect(<-result).To(Equal(c.want))
+			})
+		})
+	}
 }
 
 func TestErrorsOfCommands(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
 )
 
-// begin starts a session of a client, if the limits allow it. If they do not, it ends an idle
+// begin starts a session of a caller, if the limits allow it. If they do not, it ends an idle
 // session, unless one is ending already, and waits for its child to exit.
-func (b *Bridge) begin(ctx context.Context, address, caller string) (*session, *failure) {
-	evicted, f := b.reserve(address)
+func (b *Bridge) begin(ctx context.Context, caller string) (*session, *failure) {
+	evicted, f := b.reserve(caller)
 	if f != nil {
 		return nil, f
 	}
@@ -23,14 +23,14 @@ func (b *Bridge) begin(ctx context.Context, address, caller string) (*session, *
 		case <-ctx.Done():
 			go func() { // Close waits for the place
 				<-evicted.stopped
-				b.release(address)
+				b.release(caller)
 			}()
 			return nil, ended(reasonClientLeft, "the client disconnected")
 		}
 	}
-	s, err := b.startSession(address, caller)
+	s, err := b.startSession(caller)
 	if err != nil {
-		b.release(address)
+		b.release(caller)
 		b.opts.Log.Error(err, "Failed to start the server process")
 		return nil, refused(reasonStartFailed, "the MCP server process could not be started", 5)
 	}
@@ -52,26 +52,25 @@ func (b *Bridge) begin(ctx context.Context, address, caller string) (*session, *
 }
 
 // startSession starts the child of a new session.
-func (b *Bridge) startSession(address, caller string) (*session, error) {
-	s, err := newSession(b, address)
+func (b *Bridge) startSession(caller string) (*session, error) {
+	s, err := newSession(b, caller)
 	if err != nil {
 		return nil, err
 	}
-	s.caller = caller
 	return s, s.run()
 }
 
 // reserve counts a session towards the limits. If they are reached, it returns the session whose place the
 // new one gets.
-func (b *Bridge) reserve(address string) (*session, *failure) {
+func (b *Bridge) reserve(caller string) (*session, *failure) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.draining {
 		return nil, drainFailure()
 	}
-	full := b.admission.full(address)
+	full := b.admission.full(caller)
 	if full == nil {
-		b.admission.add(address)
+		b.admission.add(caller)
 		return nil, nil
 	}
 	sessions := make([]*session, 0, len(b.sessions))
@@ -79,7 +78,7 @@ func (b *Bridge) reserve(address string) (*session, *failure) {
 	for s := range b.stopping {
 		if !s.evicted {
 			sessions = append(sessions, s)
-			residents = append(residents, resident{address: s.address, stopping: true})
+			residents = append(residents, resident{caller: s.caller, stopping: true})
 		}
 	}
 	for _, s := range b.sessions {
@@ -89,14 +88,14 @@ func (b *Bridge) reserve(address string) (*session, *failure) {
 			residents = append(residents, s.resident())
 		}
 	}
-	chosen := b.admission.victim(residents, address)
+	chosen := b.admission.victim(residents, caller)
 	if chosen < 0 {
 		return nil, full
 	}
 	s := sessions[chosen]
 	s.evicted = true
-	b.admission.remove(s.address)
-	b.admission.add(address)
+	b.admission.remove(s.caller)
+	b.admission.add(caller)
 	return s, nil
 }
 
@@ -108,14 +107,14 @@ func (b *Bridge) stopped(s *session) {
 	b.mu.Unlock()
 	close(s.stopped)
 	if !evicted {
-		b.release(s.address)
+		b.release(s.caller)
 	}
 }
 
 // release uncounts a session.
-func (b *Bridge) release(address string) {
+func (b *Bridge) release(caller string) {
 	b.mu.Lock()
-	b.admission.remove(address)
+	b.admission.remove(caller)
 	b.mu.Unlock()
 	b.signalChange()
 }
@@ -197,5 +196,5 @@ func (b *Bridge) noSessions() bool {
 
 // finished reports whether no client has a session or a pending request.
 func (b *Bridge) finished() bool {
-	return b.noSessions() && b.shared.quiet() && b.peers.Quiet()
+	return b.noSessions() && b.shared.pending() == 0 && b.peers.Quiet()
 }

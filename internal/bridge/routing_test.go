@@ -28,7 +28,6 @@ type slowClient struct {
 	reads chan struct{}
 }
 
-// Write implements [http.ResponseWriter].
 func (c slowClient) Write(part []byte) (int, error) {
 	<-c.reads
 	return c.ResponseRecorder.Write(part)

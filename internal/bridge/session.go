@@ -19,9 +19,7 @@ const loggedIDLength = 8
 type session struct {
 	bridge *Bridge
 	id     string
-	// address is that of the client.
-	address string
-	// caller is who started the session; see Options.Caller.
+	// caller is who started the session; see Bridge.caller.
 	caller string
 	log    logr.Logger
 	child  *child
@@ -64,7 +62,7 @@ type call struct {
 	stream     *stream
 }
 
-func newSession(b *Bridge, address string) (*session, error) {
+func newSession(b *Bridge, caller string) (*session, error) {
 	local := rand.Text()
 	id, err := b.peers.Seal(local)
 	if err != nil {
@@ -73,7 +71,7 @@ func newSession(b *Bridge, address string) (*session, error) {
 	return &session{
 		bridge:  b,
 		id:      id,
-		address: address,
+		caller:  caller,
 		log:     b.opts.Log.WithValues("session", local[:loggedIDLength]),
 		begun:   time.Now(),
 		stopped: make(chan struct{}),
@@ -252,7 +250,7 @@ func (s *session) resident() resident {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return resident{
-		address: s.address, used: s.used.Load(), pending: len(s.calls) > 0, idle: s.unused(),
+		caller: s.caller, used: s.used.Load(), pending: len(s.calls) > 0, idle: s.unused(),
 	}
 }
 

@@ -5,13 +5,11 @@ import (
 	"context"
 	"net/http"
 	"time"
-
-	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 )
 
 // initialize starts a session.
 func (b *Bridge) initialize(w http.ResponseWriter, r *http.Request, in *incoming) {
-	s, f := b.begin(r.Context(), callrecord.ClientAddress(r), b.caller(r))
+	s, f := b.begin(r.Context(), b.caller(r))
 	if f != nil {
 		b.refuse(w, in.ID, f)
 		return
@@ -59,7 +57,7 @@ func (s *session) takePlace(ctx context.Context) (func(), bool) {
 	if !acquire(ctx, s.large) {
 		return nil, false
 	}
-	release, ok := s.bridge.places.Take(ctx, s.address)
+	release, ok := s.bridge.places.Take(ctx, s.caller)
 	if !ok {
 		<-s.large
 		return nil, false

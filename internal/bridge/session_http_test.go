@@ -50,7 +50,6 @@ type writeHook struct {
 	first func()
 }
 
-// Write implements [http.ResponseWriter].
 func (w *writeHook) Write(data []byte) (int, error) {
 	if first := w.first; first != nil {
 		w.first = nil
@@ -142,7 +141,7 @@ func TestSessionEndsIfTheResponseToInitializeCannotBeSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTestBridge(t, tinyServer())
-			s, f := w.bridge.begin(t.Context(), honestAddress, "")
+			s, f := w.bridge.begin(t.Context(), honestAddress)
 			w.Expect(f).To(BeNil())
 			in := &incoming{release: func() {}}
 			w.Expect(in.parse([]byte(initMessage))).To(BeNil())
@@ -171,6 +170,34 @@ func TestInitializeInASessionDoesNotEndIt(t *testing.T) {
 }
 
 // Whoever learns the id of a session of another caller must not use it.
+// Behind an Ingress, all callers have one address.
+func TestCallersOfOneAddressHaveSharesOfTheirOwn(t *testing.T) {
+	const headerCaller = "Test-Caller"
+	w := newTestBridge(t, tinyServer(), func(o *Options) {
+		o.MaxSessionsPerCaller, o.MaxRequests = 1, 2
+		o.Caller = func(r *http.Request) string { return r.Header.Get(headerCaller) }
+	})
+	id := w.post(initMessage, headerCaller, "ann").Header.Get(headerSession)
+	w.Expect(w.post(ping, headerSession, id, headerCaller, "ann").Status).To(Equal(http.StatusOK), "so that the session is in use")
+	w.Expect(w.post(initMessage, headerCaller, "ann")).To(And(HaveField("Status", http.StatusServiceUnavailable),
+		HaveField("Body", ContainSubstring("the limit of 1 sessions per caller is reached"))))
+	w.Expect(w.post(initMessage, headerCaller, "bob").Status).To(Equal(http.StatusOK))
+
+	request := func(caller string) *http.Request {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/mcp", http.NoBody)
+		r.Header.Set(headerCaller, caller)
+		return r
+	}
+	for range w.bridge.opts.largeMessages() / 2 {
+		release, ok := w.bridge.placeFor(request("ann"))(t.Context())
+		w.Expect(ok).To(BeTrue())
+		defer release()
+	}
+	release, ok := w.bridge.placeFor(request("bob"))(t.Context())
+	w.Expect(ok).To(BeTrue(), "half of the places for large messages are left")
+	release()
+}
+
 func TestSessionsServeTheirCaller(t *testing.T) {
 	const headerCaller = "Test-Caller"
 	w := newTestBridge(t, tinyServer(), func(o *Options) {
@@ -234,7 +261,7 @@ func TestPlaceOfASessionThatHasEndedIsGivenFirst(t *testing.T) {
 
 	q.Expect(f).To(BeNil())
 	q.Expect(replaced).To(BeIdenticalTo(q.session))
-	q.Expect(counts).To(Equal(map[string]int{"another": 2}), "it counts for the address that has it now")
+	q.Expect(counts).To(Equal(map[string]int{"another": 2}), "it counts for the caller that has it now")
 }
 
 // A client that starts another session at once must not be refused.
@@ -261,7 +288,7 @@ func TestPlaceThatAClientLeavesIsFreeAfterTheProcessHasExited(t *testing.T) {
 	q.session.end(ended(reasonDeleted, ""))
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	_, f := q.bridge.begin(ctx, honestAddress, "")
+	_, f := q.bridge.begin(ctx, honestAddress)
 	isFree := q.bridge.noSessions()
 	close(exited)
 	q.Expect(f).To(HaveField("Reason", reasonClientLeft))
@@ -273,7 +300,7 @@ func TestPlaceThatAClientLeavesIsFreeAfterTheProcessHasExited(t *testing.T) {
 func TestPlaceOfASessionIsGivenBackWithoutAPlaceOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, all := NewWithT(t), requestbody.NewPlaces(2)
-		s := &session{bridge: &Bridge{places: all}, address: "a", large: make(chan struct{}, 1)}
+		s := &session{bridge: &Bridge{places: all}, caller: "a", large: make(chan struct{}, 1)}
 		releaseOther, _ := all.Take(t.Context(), "b")
 		_, _ = all.Take(t.Context(), "c")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -288,7 +315,7 @@ func TestPlaceOfASessionIsGivenBackWithoutAPlaceOfAll(t *testing.T) {
 		g.Expect(s.large).To(HaveLen(1))
 		release()
 		g.Expect(s.large).To(BeEmpty())
-		g.Expect(all.Held()).To(Equal(1), "that of the third address")
+		g.Expect(all.Held()).To(Equal(1), "that of the third caller")
 	})
 }
 
@@ -307,11 +334,11 @@ func TestNotificationsAreUseOfASession(t *testing.T) {
 }
 
 // Otherwise the sessions of one client could take the places of all others.
-func TestSessionsHaveThePlacesOfTheirAddress(t *testing.T) {
+func TestSessionsHaveThePlacesOfTheirCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, b := NewWithT(t), &Bridge{places: requestbody.NewPlaces(4)}
-		takes := func(address string) bool {
-			s := &session{bridge: b, address: address, large: make(chan struct{}, 1)}
+		takes := func(caller string) bool {
+			s := &session{bridge: b, caller: caller, large: make(chan struct{}, 1)}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_, ok := s.takePlace(ctx)

@@ -185,12 +185,12 @@ func TestSessionsAreDescribedForAdmission(t *testing.T) {
 	r := q.session.resident()
 	q.Expect(r.idle).To(BeNumerically("~", time.Hour, time.Minute))
 	r.idle = 0
-	q.Expect(r).To(Equal(resident{address: honestAddress}))
+	q.Expect(r).To(Equal(resident{caller: honestAddress}))
 	q.session.used.Store(true)
 	q.begin("1", "")
 	r = q.session.resident()
 	r.idle = 0
-	q.Expect(r).To(Equal(resident{address: honestAddress, used: true, pending: true}))
+	q.Expect(r).To(Equal(resident{caller: honestAddress, used: true, pending: true}))
 }
 
 // Its place was free when its process exited, which may be before it is registered.

@@ -29,8 +29,8 @@ type shared struct {
 	worker   *worker
 	starting *start
 	inFlight int
-	// perAddress is how many of them each client address has.
-	perAddress map[string]int
+	// perCaller is how many of them each caller has.
+	perCaller map[string]int
 	// unawaited is how many of them are notifications that are being sent, or requests whose client has left. While the
 	// child does not read, they do not end.
 	unawaited int
@@ -134,34 +134,34 @@ func (c *sharedCall) signal() {
 	}
 }
 
-// enter counts a request of a client address, if the limits allow it. As of sessions, one address gets nine tenths.
-func (s *shared) enter(address string) *failure {
+// enter counts a request of a caller, if the limits allow it. As of sessions, one caller gets nine tenths.
+func (s *shared) enter(caller string) *failure {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return drainFailure()
 	}
 	most := s.bridge.opts.MaxRequests
-	perAddress := most - most/10
+	perCaller := most - most/10
 	switch {
 	case s.inFlight >= most:
 		return tooManyRequests()
-	case s.perAddress[address] >= perAddress:
+	case s.perCaller[caller] >= perCaller:
 		f := tooManyRequests()
-		f.Message = fmt.Sprintf("the limit of %d requests without a session per client address is reached; try again later", perAddress)
+		f.Message = fmt.Sprintf("the limit of %d requests without a session per caller is reached; try again later", perCaller)
 		return f
 	}
 	s.inFlight++
-	s.perAddress[address]++
+	s.perCaller[caller]++
 	s.bridge.metrics.inFlight.Inc()
 	return nil
 }
 
-func (s *shared) leave(address string) {
+func (s *shared) leave(caller string) {
 	s.mu.Lock()
 	s.inFlight--
-	if s.perAddress[address]--; s.perAddress[address] == 0 {
-		delete(s.perAddress, address)
+	if s.perCaller[caller]--; s.perCaller[caller] == 0 {
+		delete(s.perCaller, caller)
 	}
 	s.used = time.Now()
 	s.mu.Unlock()
@@ -183,10 +183,11 @@ func (s *shared) usedWithin(d time.Duration) bool {
 	return s.inFlight > 0 || !s.used.IsZero() && time.Since(s.used) < d
 }
 
-func (s *shared) quiet() bool {
+// pending is the number of requests in flight.
+func (s *shared) pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.inFlight == 0
+	return s.inFlight
 }
 
 // get returns the shared child, and starts it if necessary. The child may have exited; then its calls fail.

@@ -20,7 +20,7 @@ import (
 func TestRequestsWithoutASessionAreLimited(t *testing.T) {
 	q := newQuiet(t, func(o *Options) { o.MaxRequests = 2 })
 	s := q.bridge.shared
-	q.Expect(s.quiet()).To(BeTrue())
+	q.Expect(s.pending()).To(BeZero())
 	q.Expect(s.usedWithin(time.Hour)).To(BeFalse())
 	q.Expect(s.enter(honestAddress)).To(BeNil())
 	q.Expect(s.enter(honestAddress)).To(BeNil())
@@ -29,7 +29,7 @@ func TestRequestsWithoutASessionAreLimited(t *testing.T) {
 	q.Expect([]int{f.Status, f.Code, f.RetryAfter}).To(Equal([]int{http.StatusTooManyRequests, codeRefused, 1}))
 	q.Expect(f.Reason).To(Equal(reasonTooManyRequests))
 	q.Expect(q.metric("requests_in_flight")).To(Equal(2.0))
-	q.Expect(s.quiet()).To(BeFalse())
+	q.Expect(s.pending()).To(Equal(2))
 	q.Expect(s.usedWithin(0)).To(BeTrue())
 	s.leave(honestAddress)
 	q.Expect(q.bridge.changed).To(Receive(), "a drain continues")
@@ -47,13 +47,13 @@ func TestRequestsWithoutASessionAreLimited(t *testing.T) {
 }
 
 // Otherwise one client could keep all others from a server without sessions, such as by requests that never end.
-func TestOneAddressDoesNotGetAllRequestsWithoutASession(t *testing.T) {
+func TestOneCallerDoesNotGetAllRequestsWithoutASession(t *testing.T) {
 	q := newQuiet(t, func(o *Options) { o.MaxRequests = 10 })
 	s := q.bridge.shared
 	for range 9 {
 		q.Expect(s.enter(hostileAddress)).To(BeNil())
 	}
-	q.Expect(s.enter(hostileAddress)).To(And(HaveField("Reason", reasonTooManyRequests), HaveField("Message", ContainSubstring("the limit of 9 requests without a session per client address"))))
+	q.Expect(s.enter(hostileAddress)).To(And(HaveField("Reason", reasonTooManyRequests), HaveField("Message", ContainSubstring("the limit of 9 requests without a session per caller"))))
 	q.Expect(s.enter(honestAddress)).To(BeNil())
 	q.Expect(s.enter(honestAddress)).To(HaveField("Reason", reasonTooManyRequests), "the limit of all")
 	s.leave(honestAddress)
@@ -62,7 +62,7 @@ func TestOneAddressDoesNotGetAllRequestsWithoutASession(t *testing.T) {
 	for range 9 {
 		s.leave(hostileAddress)
 	}
-	q.Expect(s.perAddress).To(BeEmpty(), "addresses without requests are forgotten")
+	q.Expect(s.perCaller).To(BeEmpty(), "callers without requests are forgotten")
 }
 
 // A server that exits at once must not be started in a loop.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"time"
-
-	"github.com/fixpoint-dev/fixpoint/internal/callrecord"
 )
 
 // postStateless serves a message without a session.
@@ -15,12 +13,12 @@ func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, in *incom
 		b.refuse(w, e.ID, f)
 		return
 	}
-	address := callrecord.ClientAddress(r)
-	if f := b.shared.enter(address); f != nil {
+	caller := b.caller(r)
+	if f := b.shared.enter(caller); f != nil {
 		b.refuse(w, e.ID, f)
 		return
 	}
-	defer b.shared.leave(address)
+	defer b.shared.leave(caller)
 	if b.isDraining() {
 		// The next request should go to another pod.
 		w.Header().Set("Connection", "close")

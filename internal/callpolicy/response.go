@@ -110,7 +110,6 @@ func (w *filteredWriter) dropLength() {
 	}
 }
 
-// Write implements http.ResponseWriter.
 func (w *filteredWriter) Write(data []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	switch w.form {

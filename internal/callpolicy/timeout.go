@@ -91,7 +91,6 @@ type discarded struct{ header http.Header }
 // Header implements http.ResponseWriter.
 func (d *discarded) Header() http.Header { return d.header }
 
-// Write implements http.ResponseWriter.
 func (d *discarded) Write(data []byte) (int, error) { return len(data), nil }
 
 // WriteHeader implements http.ResponseWriter.
@@ -154,7 +153,6 @@ func (w *timedWriter) WriteHeader(status int) {
 	}
 }
 
-// Write implements http.ResponseWriter.
 func (w *timedWriter) Write(data []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	if w.late {

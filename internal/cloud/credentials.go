@@ -60,7 +60,6 @@ type AssertionError struct {
 	Temporary bool
 }
 
-// Error implements error.
 func (e *AssertionError) Error() string { return e.Message }
 
 func (e *AssertionError) kind() Kind {

@@ -79,7 +79,6 @@ type Error struct {
 	cause      error
 }
 
-// Error implements error.
 func (e *Error) Error() string {
 	if e.Code == "" {
 		return fmt.Sprintf("%s: %s", e.doing, e.Message)

@@ -146,7 +146,6 @@ func (f *fakeAPI) refuse(w http.ResponseWriter, code int, reason string) {
 	fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":"%s"}`, code, reason, reason)
 }
 
-// ServeHTTP implements [http.Handler].
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	user, isUser := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer token-of-")
 	verb := r.Method

@@ -6,11 +6,13 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fixpoint-dev/fixpoint/internal/plugin"
 )
@@ -159,14 +161,21 @@ func (s *Server) plan(w http.ResponseWriter, r *http.Request, c *caller) error {
 	return nil
 }
 
-// remove deletes an object, or says what would be deleted with it.
+// remove deletes an object, or says what would be deleted with it. The parameters uid and generation are those of the object
+// that was read.
 func (s *Server) remove(w http.ResponseWriter, r *http.Request, c *caller) error {
 	dryRun, err := isDryRun(r)
 	if err != nil {
 		return err
 	}
-	n := namedBy(r)
-	goes, err := c.values.Delete(r.Context(), n.resource, n.namespace, n.name, dryRun)
+	n, query := namedBy(r), r.URL.Query()
+	shown := metav1.ObjectMeta{Namespace: n.namespace, Name: n.name, UID: types.UID(query.Get("uid"))}
+	if text := query.Get("generation"); text != "" {
+		if shown.Generation, err = strconv.ParseInt(text, 10, 64); err != nil || shown.Generation <= 0 {
+			return badRequest("generation is %q: set that of the object that you read, such as 1", text)
+		}
+	}
+	goes, err := c.values.Delete(r.Context(), n.resource, shown, dryRun)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,6 @@ func (w *responseRecorder) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements [http.ResponseWriter].
 func (w *responseRecorder) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
@@ -63,7 +62,6 @@ func (c *compressor) WriteHeader(status int) {
 	c.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements [http.ResponseWriter].
 func (c *compressor) Write(p []byte) (int, error) {
 	if c.zip == nil && c.Header().Get("Content-Encoding") == "" {
 		if c.Header().Get("Content-Type") == "" {

@@ -89,7 +89,6 @@ func (s *Server) Code() string {
 	return s.code
 }
 
-// ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
 // Close ends all streams and watches.
@@ -278,7 +277,7 @@ const contents = `{"paths":{
 "/watch":"server-sent events: ADDED, MODIFIED, DELETED; namespace=, kinds=appservices,mcpservers,securestorages, view=summary; resumes with Last-Event-ID",
 "/events":"the latest Events; limit=, namespace=, kind=, name=",
 "/drifts":"changes by other field managers; since=168h, namespace=",
-"/objects/{resource}/{namespace}/{name}":"GET: an object with phases, children and drifts; PUT: edit; DELETE: delete; dryRun=All",
+"/objects/{resource}/{namespace}/{name}":"GET: an object with phases, children and drifts; PUT: edit; DELETE: delete; uid=, generation= of what was read; dryRun=All",
 "/objects/{resource}/{namespace}/{name}/plan":"GET: what the manager would do now; POST: what it would do after an edit",
 "/objects/{resource}/{namespace}/{name}/blame":"the object with its field managers",
 "/objects/{resource}/{namespace}/{name}/contract":"what an MCPServer offers, and how that has changed",

@@ -24,7 +24,6 @@ type FieldError struct {
 	Problem string
 }
 
-// Error implements error.
 func (e *FieldError) Error() string { return e.Path + ": " + e.Problem }
 
 // Convert returns the JSON of an object in an API version, such as fixpoint.dev/v1beta1.

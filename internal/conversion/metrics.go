@@ -1,11 +1,11 @@
 package conversion
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fixpoint-dev/fixpoint/internal/register"
 )
 
 // Results of requests.
@@ -25,20 +25,13 @@ type Metrics struct {
 
 // NewMetrics registers the metrics. A second registration returns those of the first one.
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
-	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	duration, err := register.Metric(registry, "conversions", prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "fixpoint_conversion_duration_seconds",
 		Help:    "Time that conversions between API versions take, from the complete request to the response.",
 		Buckets: []float64{0.0001, 0.001, 0.005, 0.025, 0.1, 1},
-	}, []string{"result"})
-	err := registry.Register(duration)
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
-		if existing, ok := already.ExistingCollector.(*prometheus.HistogramVec); ok {
-			return &Metrics{duration: existing}, nil
-		}
-	}
+	}, []string{"result"}))
 	if err != nil {
-		return nil, fmt.Errorf("registering the metrics of conversions: %w", err)
+		return nil, err
 	}
 	for _, result := range []string{resultConverted, resultFailed, resultRefused} {
 		duration.WithLabelValues(result) // a rate of failures needs the zero before the first one

@@ -19,7 +19,6 @@ type Error struct {
 	challenge string
 }
 
-// Error implements error.
 func (e *Error) Error() string {
 	return fmt.Sprintf("%d %s: %s", e.Status, e.Code, e.Message)
 }

@@ -167,7 +167,6 @@ func (r reply) with(key, value string) reply {
 	return r
 }
 
-// ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/":

@@ -37,7 +37,6 @@ type connection struct {
 	guard *Guard
 }
 
-// Write implements [net.Conn].
 func (c *connection) Write(b []byte) (int, error) {
 	if reason := c.guard.checkSend(); reason != "" {
 		_ = c.Conn.Close() // the user closes it again

@@ -35,7 +35,6 @@ type Error struct {
 	Sent bool
 }
 
-// Error implements error.
 func (e *Error) Error() string {
 	if e.Sent {
 		return "write aborted: " + explanations[e.Reason]

@@ -1,10 +1,9 @@
 package lease
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fixpoint-dev/fixpoint/internal/register"
 )
 
 // Metrics are the metrics of guards. Several guards can share them.
@@ -18,7 +17,8 @@ type Metrics struct {
 // fixpoint_lease_refused_writes_total counts refused writes by reason. fixpoint_lease_held is 1 from the
 // election of this replica until the Lease is released, lost, or not renewed in time.
 func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
-	refusals, err := register(registerer, prometheus.NewCounterVec(prometheus.CounterOpts{
+	const owner = "the lease guard"
+	refusals, err := register.Metric(registerer, owner, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fixpoint_lease_refused_writes_total",
 		Help: "Number of writes to Kubernetes or the cloud that were refused because this replica could not prove that it is the leader, by reason.",
 	}, []string{"reason"}))
@@ -29,7 +29,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 	for reason := range explanations {
 		refusals.WithLabelValues(string(reason))
 	}
-	leading, err := register(registerer, prometheus.NewGauge(prometheus.GaugeOpts{
+	leading, err := register.Metric(registerer, owner, prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "fixpoint_lease_held",
 		Help: "1 if this replica is provably the leader, else 0.",
 	}))
@@ -37,18 +37,6 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		return nil, err
 	}
 	return &Metrics{refusals: refusals, leading: leading}, nil
-}
-
-func register[C prometheus.Collector](registerer prometheus.Registerer, collector C) (C, error) {
-	err := registerer.Register(collector)
-	already, _ := errors.AsType[prometheus.AlreadyRegisteredError](err)
-	if existing, ok := already.ExistingCollector.(C); ok {
-		return existing, nil
-	}
-	if err != nil {
-		return collector, fmt.Errorf("registering the metrics of the lease guard: %w", err)
-	}
-	return collector, nil
 }
 
 func (m *Metrics) refused(reason Reason) {

@@ -1,10 +1,9 @@
 package migration
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fixpoint-dev/fixpoint/internal/register"
 )
 
 // Metrics are the metrics of migrations.
@@ -14,19 +13,12 @@ type Metrics struct {
 
 // NewMetrics registers the metrics. A second registration returns those of the first one.
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
-	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	objects, err := register.Metric(registry, "migrations", prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "fixpoint_migration_objects",
 		Help: "Objects that the present migration to the stored version of the API has migrated, or failed to migrate.",
-	}, []string{"resource", "result"})
-	err := registry.Register(objects)
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
-		if existing, ok := already.ExistingCollector.(*prometheus.GaugeVec); ok {
-			return &Metrics{objects: existing}, nil
-		}
-	}
+	}, []string{"resource", "result"}))
 	if err != nil {
-		return nil, fmt.Errorf("registering the metrics of migrations: %w", err)
+		return nil, err
 	}
 	return &Metrics{objects: objects}, nil
 }

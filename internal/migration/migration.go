@@ -166,9 +166,25 @@ func (m *Migration) inspect(ctx context.Context) ([]Kind, error) {
 		case !slices.Equal(definition.Status.StoredVersions, []string{kind.Version}):
 			kind.generation = definition.Generation
 			older = append(older, kind)
+		default:
+			if err := m.confirm(ctx, kind, definition); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return older, nil
+}
+
+// confirm corrects a condition that says that objects remain, although the definition declares that none does: the response
+// to that write was lost, so that it was reported as a failure, or an administrator has written it.
+func (m *Migration) confirm(ctx context.Context, kind Kind, definition *apiextensionsv1.CustomResourceDefinition) error {
+	if !slices.ContainsFunc(definition.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+		return c.Type == ConditionMigrated && c.Status != apiextensionsv1.ConditionTrue
+	}) {
+		return nil
+	}
+	message := fmt.Sprintf("All objects are stored in %s.", kind.Version)
+	return m.report(ctx, kind, corev1.EventTypeNormal, apiextensionsv1.ConditionTrue, ReasonMigrated, message)
 }
 
 func (m *Migration) removeCondition(ctx context.Context, kind Kind, definition *apiextensionsv1.CustomResourceDefinition) error {

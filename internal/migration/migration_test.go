@@ -231,6 +231,37 @@ func TestAFailureKeepsTheStoredVersion(t *testing.T) {
 	}
 }
 
+// Without an older stored version no attempt follows, so a condition that says otherwise would stay forever.
+func TestAConditionThatSaysThatObjectsRemainIsCorrected(t *testing.T) {
+	for name, last := range map[string]func(*fakeAPI){
+		"the response to the last write is lost":                   func(api *fakeAPI) { api.stored["appservices"] = []string{"v1beta1"} },
+		"an administrator sets the stored version after a failure": func(*fakeAPI) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, api := NewWithT(t), newFakeAPI(apps, 1)
+			m := newMigration(t, api, apps)
+			api.fail = func(request string) error {
+				if request == "set appservices" {
+					last(api)
+					return errors.New("connection reset")
+				}
+				return nil
+			}
+			g.Expect(m.migrateAll(t.Context())).To(BeFalse())
+			g.Expect(api.conditions["appservices"]).To(ConsistOf(HaveField("Reason", ReasonMigrationFailed)))
+			api.stored["appservices"] = []string{"v1beta1"}
+
+			g.Expect(m.migrateAll(t.Context())).To(BeTrue())
+
+			g.Expect(api.conditions["appservices"]).To(ConsistOf(And(
+				HaveField("Status", apiextensionsv1.ConditionTrue), HaveField("Reason", ReasonMigrated), HaveField("Message", "All objects are stored in v1beta1."))))
+			events := len(recorded(m))
+			g.Expect(m.migrateAll(t.Context())).To(BeTrue())
+			g.Expect(recorded(m)).To(HaveLen(events), "it is reported once")
+		})
+	}
+}
+
 // The API server refuses an Event with a longer note.
 func TestEventAboutManyFailuresIsNotTooLong(t *testing.T) {
 	g, api := NewWithT(t), newFakeAPI(apps, 9)

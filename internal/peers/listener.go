@@ -30,7 +30,6 @@ func (p *Peers) Listen(l net.Listener) net.Listener { return tls.NewListener(l, 
 // serverLog logs failed handshakes, which anybody can cause, as debug messages.
 type serverLog struct{ log logr.Logger }
 
-// Write implements io.Writer.
 func (l serverLog) Write(line []byte) (int, error) {
 	l.log.V(1).Info("Peer listener", "message", strings.TrimSpace(string(line)))
 	return len(line), nil

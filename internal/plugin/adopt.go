@@ -105,7 +105,7 @@ func parseSources(k *kind, name string, from []string) ([]adoptableKind, error) 
 		case object == "":
 			return nil, fmt.Errorf("--from %s names no object: give it as KIND/NAME", given)
 		case object != name && adoptableKinds[i].name == "Deployment":
-			return nil, fmt.Errorf("--from %s: the Deployment of an AppService has its name: run kubectl fixpoint adopt appservice/%s", given, object)
+			return nil, fmt.Errorf("--from %s: the Deployment of an AppService has its name: run kubectl fixpoint adopt appservice/%s --from %s", given, object, given)
 		case object != name:
 			return nil, fmt.Errorf("--from %s: the %s of AppService %s is named %s: leave out --from %s, which keeps it unmanaged beside a new one, or create it again under that name first",
 				given, adoptableKinds[i].name, name, name, given)
@@ -176,10 +176,10 @@ func (o *options) adopt(ctx context.Context, c *clients, planned adoption, named
 // planAdoption reads the objects and finds the AppService that describes them, what an AppService cannot express, and
 // what the manager would change.
 func (c *clients) planAdoption(ctx context.Context, planned *adoption, named []adoptableKind) error {
-	_, err := c.get(ctx, planned.kind, planned.name)
+	live, err := c.get(ctx, planned.kind, planned.name)
 	switch {
 	case err == nil:
-		return fmt.Errorf("AppService %s/%s exists: this command creates one. To adopt objects by it, set its spec.adoptionPolicy to IfUnowned", planned.namespace, planned.name)
+		return alreadyExists(live)
 	case !apierrors.IsNotFound(err):
 		return err
 	}
@@ -196,6 +196,15 @@ func (c *clients) planAdoption(ctx context.Context, planned *adoption, named []a
 	}
 	planned.derive()
 	return c.verifyAdoption(ctx, planned)
+}
+
+// alreadyExists says what to do about an AppService that exists. An earlier run that was interrupted may have created it.
+func alreadyExists(live object) error {
+	remedy := "To adopt objects by it, set its spec.adoptionPolicy to IfUnowned"
+	if app, ok := live.Object.(*v1beta1.AppService); ok && app.Spec.AdoptionPolicy == v1beta1.AdoptionIfUnowned {
+		remedy = "It adopts objects: to see how far it is, run kubectl fixpoint status " + live.argument()
+	}
+	return fmt.Errorf("%s exists: this command creates one. %s", live, remedy)
 }
 
 // findScaler finds a HorizontalPodAutoscaler of the Deployment that is not adopted.
@@ -278,15 +287,11 @@ func (o *options) carryOutAdoption(ctx context.Context, c *clients, planned adop
 	if err := c.addPods(ctx, &before); err != nil {
 		return err
 	}
-	spec := fixpointac.AppServiceSpec()
-	if err := workload.Convert(planned.spec, spec); err != nil {
-		return fmt.Errorf("serializing the AppService: %w", err)
+	if err := c.createAdopter(ctx, planned); err != nil {
+		return err
 	}
-	// The resourceVersion, which no object has, keeps the apply from changing an AppService that exists by now.
-	err := c.Apply(ctx, fixpointac.AppService(planned.name, planned.namespace).WithResourceVersion("1").WithSpec(spec), client.FieldOwner(kubectlManager), client.ForceOwnership)
-	if err != nil {
-		return fmt.Errorf("creating AppService %s/%s: %w", planned.namespace, planned.name, err)
-	}
+	// What follows may be interrupted.
+	fmt.Fprintf(o.ErrOut, "AppService %s/%s is created. Waiting until it is Ready.\n", planned.namespace, planned.name)
 	live, err := c.get(ctx, planned.kind, planned.name)
 	if err != nil {
 		return err
@@ -318,6 +323,50 @@ func (o *options) carryOutAdoption(ctx context.Context, c *clients, planned adop
 	fmt.Fprint(o.Out, text)
 	if !ok {
 		return &exitError{code: exitFailure}
+	}
+	return nil
+}
+
+// createAdopter creates the AppService, unless it exists by now.
+func (c *clients) createAdopter(ctx context.Context, planned adoption) error {
+	spec := fixpointac.AppServiceSpec()
+	if err := workload.Convert(planned.spec, spec); err != nil {
+		return fmt.Errorf("serializing the AppService: %w", err)
+	}
+	if err := c.confirmUnchanged(ctx, planned); err != nil {
+		return err
+	}
+	// The resourceVersion, which no object has, keeps the apply from changing an AppService that exists by now.
+	err := c.Apply(ctx, fixpointac.AppService(planned.name, planned.namespace).WithResourceVersion("1").WithSpec(spec), client.FieldOwner(kubectlManager), client.ForceOwnership)
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("AppService %s/%s exists by now, and is left as it is: run kubectl fixpoint status appservice/%s -n %s",
+			planned.namespace, planned.name, planned.name, planned.namespace)
+	}
+	if err != nil {
+		return fmt.Errorf("creating AppService %s/%s: %w", planned.namespace, planned.name, err)
+	}
+	return nil
+}
+
+// confirmUnchanged fails if an object has changed since the adoption was planned, as by a rollout: the manager would revert
+// that.
+func (c *clients) confirmUnchanged(ctx context.Context, planned adoption) error {
+	for _, k := range adoptableKinds {
+		before := planned.objects[k.name]
+		if before == nil {
+			continue
+		}
+		live := k.empty()
+		if err := c.Get(ctx, client.ObjectKey{Namespace: planned.namespace, Name: planned.name}, live); err != nil {
+			return fmt.Errorf("reading %s %s/%s: %w", k.name, planned.namespace, planned.name, err)
+		}
+		changes, err := diff(before, live)
+		if err != nil {
+			return err
+		}
+		if len(changes) > 0 || live.GetUID() != before.GetUID() {
+			return fmt.Errorf("%s/%s has changed since the adoption was planned: nothing was changed; repeat the command", k.name, planned.name)
+		}
 	}
 	return nil
 }

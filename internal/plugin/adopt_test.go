@@ -1,9 +1,12 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,7 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -190,6 +196,88 @@ func TestAdoptDescribesTheObjects(t *testing.T) {
 	}))
 }
 
+// An AppService may have been created by a run that was interrupted, or whose response was lost.
+func TestAdoptRefusesAnAppServiceThatExists(t *testing.T) {
+	for policy, want := range map[v1beta1.AdoptionPolicy]string{
+		v1beta1.AdoptionNever:     "To adopt objects by it, set its spec.adoptionPolicy to IfUnowned",
+		v1beta1.AdoptionIfUnowned: "It adopts objects: to see how far it is, run kubectl fixpoint status appservice/web -n shop",
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			live := app("web", func(a *v1beta1.AppService) { a.Spec.AdoptionPolicy = policy })
+			planned := adoption{kind: live.kind, name: "web", namespace: "shop"}
+			err := clientOf(live.Object).planAdoption(t.Context(), &planned, nil)
+			NewWithT(t).Expect(err).To(MatchError("AppService shop/web exists: this command creates one. " + want))
+		})
+	}
+}
+
+// Ctrl-C, or an API server that does not respond any more, must not hide that the AppService was created, nor that it was not.
+func TestAdoptSaysWhetherItHasCreatedTheAppService(t *testing.T) {
+	for name, c := range map[string]struct {
+		applied error
+		said    string
+		err     string
+	}{
+		"it has": {nil, "AppService shop/web is created. Waiting until it is Ready.\n", "connection refused"},
+		"another client has": {apierrors.NewConflict(schema.GroupResource{Resource: "appservices"}, "web", errors.New("it exists")), "",
+			"AppService shop/web exists by now, and is left as it is: run kubectl fixpoint status appservice/web -n shop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			objects, isApplied := toAdopt(), false
+			api := interceptor.NewClient(clientOf(objects["Deployment"], objects["Service"]).WithWatch, interceptor.Funcs{
+				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+					return nil // there are no pods
+				},
+				Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+					isApplied = true
+					return c.applied
+				},
+				Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+					if isApplied {
+						return errors.New("connection refused")
+					}
+					return api.Get(ctx, key, into, options...)
+				},
+			})
+			streams, said := testStreams(), &bytes.Buffer{}
+			streams.ErrOut = said
+			planned := newAdoption(toAdopt())
+			planned.kind = mustKind("appservice")
+			err := (&options{IOStreams: streams}).carryOutAdoption(t.Context(), &clients{WithWatch: api, namespace: "shop"}, *planned, time.Minute)
+			g.Expect(err).To(MatchError(ContainSubstring(c.err)))
+			g.Expect(said.String()).To(Equal(c.said))
+		})
+	}
+}
+
+// The manager would revert a rollout that begins between the plan and the creation of the AppService.
+func TestAdoptRefusesWhatHasChangedSinceItWasPlanned(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(*appsv1.Deployment)
+		err       string
+	}{
+		"nothing":        {func(*appsv1.Deployment) {}, ""},
+		"the status":     {func(d *appsv1.Deployment) { d.Status.AvailableReplicas, d.Generation = 1, 2 }, ""},
+		"the image":      {func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "registry.example.com/shop:3" }, "repeat the command"},
+		"another object": {func(d *appsv1.Deployment) { d.UID = "uid-of-a-new-one" }, "repeat the command"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			objects := toAdopt()
+			d, ok := objects["Deployment"].(*appsv1.Deployment)
+			g.Expect(ok).To(BeTrue())
+			c.meanwhile(d)
+			err := clientOf(d, objects["Service"]).confirmUnchanged(t.Context(), *newAdoption(toAdopt()))
+			if c.err == "" {
+				g.Expect(err).NotTo(HaveOccurred())
+				return
+			}
+			g.Expect(err).To(MatchError(And(HavePrefix("Deployment/web has changed since the adoption was planned"), HaveSuffix(c.err))))
+		})
+	}
+}
+
 func TestAdoptLeavesOutTheNumberOfPodsThatAnAppServiceDoesNotManage(t *testing.T) {
 	for name, c := range map[string]struct {
 		replicas int32
@@ -221,7 +309,7 @@ func TestAdoptRefusesArgumentsBeforeAnythingIsRead(t *testing.T) {
 		"adopt appservice/web":                                           "no Deployment to adopt is given: set --from deployment/web",
 		"adopt mcpserver/web --from deployment/web":                      "a new MCPServer cannot adopt objects with this command, only an AppService can: write the manifest",
 		"adopt securestorage/web --from deployment/web":                  "only an AppService can: set spec.accountName",
-		"adopt appservice/web --from deployment/shop":                    "the Deployment of an AppService has its name: run kubectl fixpoint adopt appservice/shop",
+		"adopt appservice/web --from deployment/shop":                    "the Deployment of an AppService has its name: run kubectl fixpoint adopt appservice/shop --from deployment/shop",
 		"adopt appservice/web --from deploy/web,svc/shop":                "the Service of AppService web is named web: leave out --from svc/shop",
 		"adopt appservice/web --from deployment.apps/web,deployment/web": "--from deployment/web is given twice",
 		"adopt appservice/web --from statefulset/web":                    "an AppService has no child of this kind: use deployment, service, configmap",

@@ -44,7 +44,7 @@ func (o *options) approve(ctx context.Context, c *clients, server *v1beta1.MCPSe
 	if err != nil {
 		return err
 	}
-	if _, err := c.apply(ctx, k.object(server), approveManager, change{nil, map[string]string{v1beta1.AnnotationApprovedContract: digest}}); err != nil {
+	if err := c.apply(ctx, k.object(server), approveManager, change{nil, map[string]string{v1beta1.AnnotationApprovedContract: digest}}); err != nil {
 		return err
 	}
 	_, err = fmt.Fprint(o.Out, approvalText(server, digest))
@@ -61,7 +61,7 @@ func digestToApprove(server *v1beta1.MCPServer, given string) (string, error) {
 	case server.Spec.Contract == nil || server.Spec.Contract.Policy != v1beta1.ContractPin:
 		return "", fmt.Errorf("%s takes traffic with any contract: set spec.contract.policy to Pin", name)
 	case given == "" && pending == nil:
-		return "", fmt.Errorf("no contract of %s waits for approval; kubectl fixpoint mcp contract %s shows the current one", name, server.Name)
+		return "", fmt.Errorf("no contract of %s waits for approval; kubectl fixpoint mcp contract %s -n %s shows the current one", name, server.Name, server.Namespace)
 	case given == "":
 		given = pending.Digest
 	}

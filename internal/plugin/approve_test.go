@@ -1,10 +1,16 @@
 package plugin
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
@@ -30,7 +36,7 @@ func TestDigestToApprove(t *testing.T) {
 		"the one that waits": {isPinned, "", pending, ""},
 		"a given one":        {isPinned, other, other, ""},
 		"none waits": {func(s *v1beta1.MCPServer) { isPinned(s); s.Status.PendingContract = nil }, "", "",
-			"no contract of MCPServer agents/tools waits for approval"},
+			"no contract of MCPServer agents/tools waits for approval; kubectl fixpoint mcp contract tools -n agents shows the current one"},
 		"a given one, and none waits": {func(s *v1beta1.MCPServer) { isPinned(s); s.Status.PendingContract = nil }, other, other, ""},
 		"not a digest":                {isPinned, "latest", "", `"latest" is no digest of a contract`},
 		"not pinned":                  {func(*v1beta1.MCPServer) {}, "", "", "set spec.contract.policy to Pin"},
@@ -50,6 +56,26 @@ func TestDigestToApprove(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 		})
 	}
+}
+
+// The user is told of an approval also if the API server does not respond any more.
+func TestApproveReadsNothingAfterItsWrite(t *testing.T) {
+	g := NewWithT(t)
+	written := false
+	api := interceptor.NewClient(clientOf().WithWatch, interceptor.Funcs{
+		Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+			written = true
+			return nil
+		},
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errors.New("connection refused")
+		},
+	})
+	streams, out := testStreams(), &bytes.Buffer{}
+	streams.Out = out
+	g.Expect((&options{IOStreams: streams}).approve(t.Context(), &clients{WithWatch: api, namespace: "agents"}, reachable(isPinned), "")).To(Succeed())
+	g.Expect(written).To(BeTrue())
+	g.Expect(out.String()).To(ContainSubstring("is approved"))
 }
 
 func TestApprovalText(t *testing.T) {

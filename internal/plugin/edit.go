@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -28,38 +29,48 @@ const editManager = "fixpoint-console"
 
 // Edit changes the spec of an object to that of a document, and returns the object as it is then. It applies the fields
 // that differ and those that earlier edits have set, so that all others stay with their field managers. It refuses a
-// document with another resourceVersion or generation than the object has: changes made since would be reverted.
-func (c *Client) Edit(ctx context.Context, resource string, document *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
-	for attempt := 1; ; attempt++ {
+// document with another UID, resourceVersion or generation than the object has: another object, or changes made since, would
+// be overwritten.
+func (c *Client) Edit(ctx context.Context, resource string, document *unstructured.Unstructured, dryRun bool) (result *unstructured.Unstructured, err error) {
+	err = unlessChanged(func() error {
 		live, o, err := c.get(ctx, resource, document.GetNamespace(), document.GetName())
-		if err != nil {
-			return nil, err
+		if err == nil {
+			result, err = c.edit(ctx, live, o, document, dryRun)
 		}
-		result, err := c.edit(ctx, live, o, document, dryRun)
+		return err
+	})
+	return result, err
+}
+
+// unlessChanged makes a change, again if the object has changed meanwhile, such as its status.
+func unlessChanged(change func() error) error {
+	for attempt := 1; ; attempt++ {
+		err := change()
 		var changed *changedMeanwhile
 		if !errors.As(err, &changed) {
-			return result, err
+			return err
 		}
-		if attempt == editAttempts {
-			return nil, changed.error
+		if attempt == changeAttempts {
+			return changed.error
 		}
 	}
 }
 
-// editAttempts is how often an edit begins again because the object has changed meanwhile, such as its status.
-const editAttempts = 5
+// changeAttempts is how often a change is tried if the object changes meanwhile.
+const changeAttempts = 5
 
-// changedMeanwhile is the error of an edit of an object that has changed since it was read.
+// changedMeanwhile is the error of a change of an object that has changed since it was read.
 type changedMeanwhile struct{ error }
 
 // edit is one attempt of [Client.Edit].
 func (c *Client) edit(ctx context.Context, live *unstructured.Unstructured, o object, document *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
+	// A document that was parsed has a float64.
+	generation, _, _ := unstructured.NestedFieldNoCopy(document.Object, "metadata", "generation")
+	if err := isAsRead(o, document.GetUID(), generation, "edit"); err != nil {
+		return nil, err
+	}
 	if version := document.GetResourceVersion(); version != "" && version != live.GetResourceVersion() {
 		return nil, conflict(o, "the object has changed since it was read: read it again, and repeat the edit")
-	}
-	// A document that was parsed has a float64.
-	if generation, isSet, _ := unstructured.NestedFieldNoCopy(document.Object, "metadata", "generation"); isSet && !sameJSON(generation, live.GetGeneration()) {
-		return nil, conflict(o, "the spec has changed since it was read: read the object again, and repeat the edit")
 	}
 	held, err := heldByEdits(o)
 	if err != nil {
@@ -97,6 +108,18 @@ func (c *Client) applyEdit(ctx context.Context, configuration *unstructured.Unst
 		return nil, &changedMeanwhile{err}
 	}
 	return result, err
+}
+
+// isAsRead returns an error if the object is another one than was read, or its spec has changed since. An empty UID and a nil
+// generation are not compared.
+func isAsRead(o object, uid types.UID, generation any, action string) error {
+	switch {
+	case uid != "" && uid != o.GetUID():
+		return conflict(o, "the object was deleted and created again since it was read: read it again, and repeat the "+action)
+	case generation != nil && !sameJSON(generation, o.GetGeneration()):
+		return conflict(o, "the spec has changed since it was read: read the object again, and repeat the "+action)
+	}
+	return nil
 }
 
 func conflict(o object, message string) error {
@@ -229,10 +252,29 @@ func holdersOfField(live *unstructured.Unstructured, path []string) []string {
 	return names
 }
 
-// Delete deletes an object, and returns what is deleted with it.
-func (c *Client) Delete(ctx context.Context, resource, namespace, name string, dryRun bool) ([]Child, error) {
-	_, o, err := c.get(ctx, resource, namespace, name)
+// Delete deletes an object, and returns what is deleted with it. It refuses if the object has another UID or generation than
+// this one has: what was shown to the user was another object, or of another spec. Empty ones are not compared.
+func (c *Client) Delete(ctx context.Context, resource string, shown metav1.ObjectMeta, dryRun bool) (goes []Child, err error) {
+	err = unlessChanged(func() (err error) {
+		goes, err = c.delete(ctx, resource, shown, dryRun)
+		return err
+	})
+	return goes, err
+}
+
+func (c *Client) delete(ctx context.Context, resource string, shown metav1.ObjectMeta, dryRun bool) ([]Child, error) {
+	namespace := shown.Namespace
+	_, o, err := c.get(ctx, resource, namespace, shown.Name)
 	if err != nil {
+		return nil, err
+	}
+	uid, version := o.GetUID(), o.GetResourceVersion()
+	preconditions := client.Preconditions{UID: &uid}
+	var generation any
+	if shown.Generation != 0 {
+		generation, preconditions.ResourceVersion = shown.Generation, &version // for the generation, there is no precondition
+	}
+	if err := isAsRead(o, shown.UID, generation, "deletion"); err != nil {
 		return nil, err
 	}
 	tree, notes, err := c.clients.in(namespace).tree(ctx, o)
@@ -246,12 +288,15 @@ func (c *Client) Delete(ctx context.Context, resource, namespace, name string, d
 	for _, note := range notes {
 		goes = append(goes, Child{Kind: "Unknown", Namespace: namespace, Message: note})
 	}
-	uid := o.GetUID()
-	options := []client.DeleteOption{client.Preconditions{UID: &uid}}
+	options := []client.DeleteOption{preconditions}
 	if dryRun {
 		options = append(options, client.DryRunAll)
 	}
-	return goes, explain(c.clients.Delete(ctx, o.Object, options...))
+	err = c.clients.Delete(ctx, o.Object, options...)
+	if apierrors.IsConflict(err) {
+		return nil, &changedMeanwhile{err}
+	}
+	return goes, explain(err)
 }
 
 func below(n Node) []Child {

@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -15,8 +16,9 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 )
 
-// An edit that began before another change would revert that change.
-func TestEditRefusesADocumentOfAnotherGeneration(t *testing.T) {
+// An edit that began before another change would revert that change. One of an object that was deleted would change its
+// successor.
+func TestEditRefusesADocumentOfAnotherVersion(t *testing.T) {
 	live := app("web").Object
 	for name, c := range map[string]struct {
 		metadata string
@@ -26,6 +28,8 @@ func TestEditRefusesADocumentOfAnotherGeneration(t *testing.T) {
 		"the current generation":  {", generation: 2", false},
 		"an earlier generation":   {", generation: 1", true},
 		"another resourceVersion": {`, generation: 2, resourceVersion: "1"`, true},
+		"the same object":         {", generation: 2, uid: uid-web", false},
+		"an earlier object":       {", generation: 2, uid: uid-of-a-deleted-one", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -82,6 +86,43 @@ func TestEditRefusesWhatChangesMeanwhile(t *testing.T) {
 			g.Expect(apierrors.IsConflict(err)).To(Equal(c.refused), "%v", err)
 			g.Expect(err != nil).To(Equal(c.refused), "%v", err)
 			g.Expect(get().Spec.Image).To(Equal(c.image))
+		})
+	}
+}
+
+// What a deletion takes with it depends on the spec, which may change after the generation was compared.
+func TestDeletionRefusesWhatChangesMeanwhile(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*v1beta1.SecureStorage)
+		refused bool
+	}{
+		"the deletion policy": {func(s *v1beta1.SecureStorage) {
+			s.Spec.DeletionPolicy, s.Generation = v1beta1.DeletionDelete, s.Generation+1
+		}, true},
+		"the status": {func(s *v1beta1.SecureStorage) { s.Status.Phase = v1beta1.PhaseReady }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			live := storage()
+			under := clientOf(live.Object)
+			change := sync.OnceFunc(func() {
+				var s v1beta1.SecureStorage
+				g.Expect(under.Get(t.Context(), client.ObjectKeyFromObject(live), &s)).To(Succeed())
+				c.change(&s)
+				g.Expect(under.Update(t.Context(), &s)).To(Succeed())
+			})
+			api := interceptor.NewClient(under.WithWatch, interceptor.Funcs{
+				Delete: func(ctx context.Context, api client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+					change()
+					return api.Delete(ctx, o, options...)
+				},
+			})
+			shown := metav1.ObjectMeta{Namespace: "shop", Name: live.GetName(), UID: live.GetUID(), Generation: live.GetGeneration()}
+			_, err := (&Client{clients: &clients{WithWatch: api, namespace: "shop"}}).Delete(t.Context(), "securestorages", shown, false)
+			g.Expect(apierrors.IsConflict(err)).To(Equal(c.refused), "%v", err)
+			g.Expect(err != nil).To(Equal(c.refused), "%v", err)
+			err = under.Get(t.Context(), client.ObjectKeyFromObject(live), &v1beta1.SecureStorage{})
+			g.Expect(apierrors.IsNotFound(err)).To(Equal(!c.refused), "%v", err)
 		})
 	}
 }

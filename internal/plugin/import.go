@@ -261,7 +261,9 @@ func (i importOptions) derive(account *cloud.Account, vaults []*cloud.Vault) *im
 	one := &imported{account: account}
 	for name, owner := range account.Tags {
 		if strings.EqualFold(name, cloud.OwnerTag) {
-			one.refusal = fmt.Sprintf("it is managed by the SecureStorage with the UID %q (tag %s): release it first with kubectl fixpoint release", owner, name)
+			one.refusal = fmt.Sprintf("it is managed by the SecureStorage with the UID %q (tag %s): to manage it by another one, release it first with kubectl fixpoint release, "+
+				"or, if that SecureStorage does not exist in any cluster, remove the tag: az tag update --operation delete --resource-id %s --tags %s",
+				owner, name, quotedForShell(account.ID), quotedForShell(name+"="+owner))
 			return one
 		}
 	}

@@ -76,7 +76,7 @@ spec:
 		"credentials": {account: importedAccount(), vaults: vault(nil), options: importOptions{policy: "Observe", secret: "azure"},
 			want: common + "RoleAssignment" + rest + "  managementPolicy: Observe\n  provider:\n    credentialsSecretRef:\n      name: azure\n" + provider[len("  provider:\n"):] + "  sku: Standard_GRS\n"},
 		"platform keys":           {account: importedAccount(func(a *cloud.Account) { a.Encryption = cloud.Encryption{KeySource: "Microsoft.Storage"} }), vaults: vault(nil), refusal: "keys that Azure manages"},
-		"another owner":           {account: importedAccount(func(a *cloud.Account) { a.Tags["Fixpoint.dev-owner"] = "uid" }), vaults: vault(nil), refusal: `the UID "uid" (tag Fixpoint.dev-owner): release it first`},
+		"another owner":           {account: importedAccount(func(a *cloud.Account) { a.Tags["Fixpoint.dev-owner"] = "uid" }), vaults: vault(nil), refusal: `if that SecureStorage does not exist in any cluster, remove the tag: az tag update --operation delete --resource-id '` + importedAccount().ID + `' --tags 'Fixpoint.dev-owner=uid'`},
 		"vault that is not found": {account: importedAccount(), refusal: "spec.key.vaultID"},
 	} {
 		t.Run(name, func(t *testing.T) {

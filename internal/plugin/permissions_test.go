@@ -162,7 +162,6 @@ func TestWatchesFailIfNoKindMayBeWatched(t *testing.T) {
 // writerFunc calls a function with what is written.
 type writerFunc func(string)
 
-// Write implements [io.Writer].
 func (f writerFunc) Write(text []byte) (int, error) {
 	f(string(text))
 	return len(text), nil

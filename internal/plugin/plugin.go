@@ -21,7 +21,6 @@ type exitError struct {
 	message string
 }
 
-// Error implements error.
 func (e *exitError) Error() string { return e.message }
 
 // Exit codes, beside 0.

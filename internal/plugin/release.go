@@ -18,6 +18,11 @@ import (
 // releaseManager is the field manager of release.
 const releaseManager = "kubectl-fixpoint-release"
 
+// releaseReason is for whoever finds the object after a release that was interrupted or refused. It cannot be undone: what
+// spec.managementPolicy was before is not known when the command is repeated.
+const releaseReason = "kubectl fixpoint release has set spec.suspend to true, spec.managementPolicy to Manage and spec.deletionPolicy to Retain: " +
+	"repeat the command, or set the policies back, and then spec.suspend"
+
 func newRelease(o *options) *cobra.Command {
 	var yes bool
 	var timeout time.Duration
@@ -55,12 +60,13 @@ func (o *options) release(ctx context.Context, c *clients, storage *v1beta1.Secu
 		WithSuspend(true).
 		WithManagementPolicy(v1beta1.ManagementManage).
 		WithDeletionPolicy(v1beta1.DeletionRetain)
-	desired := fixpointac.SecureStorage(storage.Name, storage.Namespace).WithUID(storage.UID).WithSpec(spec)
+	desired := fixpointac.SecureStorage(storage.Name, storage.Namespace).WithUID(storage.UID).
+		WithAnnotations(reasonAnnotation(releaseReason)).WithSpec(spec)
 	if err := c.Apply(ctx, desired, client.FieldOwner(releaseManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("setting spec.deletionPolicy of SecureStorage %s to Retain: %w", name, err)
 	}
 	if err := c.deleteReleased(ctx, storage); err != nil {
-		return err
+		return fmt.Errorf("%w; until it is deleted, it stays suspended: %s", err, releaseReason)
 	}
 	err := wait.PollUntilContextTimeout(ctx, time.Second, timeout, true, func(ctx context.Context) (bool, error) {
 		live := &v1beta1.SecureStorage{}
@@ -80,8 +86,8 @@ func (o *options) release(ctx context.Context, c *clients, storage *v1beta1.Secu
 // deleteAttempts is how often a deletion begins again because the object has changed since it was read, such as its status.
 const deleteAttempts = 5
 
-// deleteReleased deletes a SecureStorage if its deletion retains the account. Whoever sets the policy again, such as a GitOps
-// controller, must not have the data deleted.
+// deleteReleased deletes a SecureStorage if its deletion retains the account, and removes the tag. Whoever sets a policy
+// again, such as a GitOps controller, must not have the data deleted.
 func (c *clients) deleteReleased(ctx context.Context, storage *v1beta1.SecureStorage) error {
 	name := storage.Namespace + "/" + storage.Name
 	for attempt := 1; ; attempt++ {
@@ -93,7 +99,9 @@ func (c *clients) deleteReleased(ctx context.Context, storage *v1beta1.SecureSto
 		case err != nil:
 			return fmt.Errorf("reading SecureStorage %s: %w", name, err)
 		case live.Spec.DeletionPolicy != v1beta1.DeletionRetain:
-			return fmt.Errorf("SecureStorage %s is not deleted, because spec.deletionPolicy was set to %s again: remove it from the Helm release or the Git repository that sets it, and repeat the command", name, live.Spec.DeletionPolicy)
+			return setAgain(name, "deletionPolicy", string(live.Spec.DeletionPolicy))
+		case live.Spec.ManagementPolicy != v1beta1.ManagementManage:
+			return setAgain(name, "managementPolicy", string(live.Spec.ManagementPolicy))
 		}
 		err = c.Delete(ctx, live, client.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion})
 		switch {
@@ -104,4 +112,9 @@ func (c *clients) deleteReleased(ctx context.Context, storage *v1beta1.SecureSto
 			return nil
 		}
 	}
+}
+
+func setAgain(name, field, value string) error {
+	return fmt.Errorf("SecureStorage %s is not deleted, because spec.%s was set to %s again: "+
+		"remove it from the Helm release or the Git repository that sets it, and repeat the command", name, field, value)
 }

@@ -7,11 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	fixpointac "github.com/fixpoint-dev/fixpoint/apis/v1beta1/applyconfiguration/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 // Field managers of the commands that write. Those of reconcile differ from those of suspend and resume: an apply
@@ -52,13 +54,13 @@ func (ch change) configuration(o object) runtime.ApplyConfiguration {
 	}
 }
 
-// apply applies a change, and returns the object as it is then.
-func (c *clients) apply(ctx context.Context, o object, manager string, ch change) (object, error) {
+// apply applies a change.
+func (c *clients) apply(ctx context.Context, o object, manager string, ch change) error {
 	err := c.Apply(ctx, ch.configuration(o), client.FieldOwner(manager), client.ForceOwnership)
 	if err != nil {
-		return o, fmt.Errorf("changing %s: %w", o, err)
+		return fmt.Errorf("changing %s: %w", o, err)
 	}
-	return c.in(o.GetNamespace()).get(ctx, o.kind, o.GetName())
+	return nil
 }
 
 // in is the same for a namespace.
@@ -84,7 +86,7 @@ func newSuspend(o *options) *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) error {
 			return o.onOne(command.Context(), args, func(ctx context.Context, c *clients, live object) error {
 				yes := true
-				if _, err := c.apply(ctx, live, suspendManager, change{&yes, reasonAnnotation(reason)}); err != nil {
+				if err := c.apply(ctx, live, suspendManager, change{&yes, reasonAnnotation(reason)}); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(o.Out, "%s is suspended. To resume it, run kubectl fixpoint resume %s.\n", live, live.argument())
@@ -104,11 +106,10 @@ func newResume(o *options) *cobra.Command {
 		Args:  cobra.RangeArgs(1, 2), ValidArgsFunction: o.completeObjects,
 		RunE: func(command *cobra.Command, args []string) error {
 			return o.onOne(command.Context(), args, func(ctx context.Context, c *clients, live object) error {
-				after, err := c.resume(ctx, live, reason)
-				if err != nil {
+				if err := c.resume(ctx, live, reason); err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(o.Out, "%s is resumed.\n", after)
+				_, err := fmt.Fprintf(o.Out, "%s is resumed.\n", live)
 				return err
 			})
 		},
@@ -118,10 +119,13 @@ func newResume(o *options) *cobra.Command {
 }
 
 // resume gives up what suspend has set, so that no field manager remains, and overrides what another has set.
-func (c *clients) resume(ctx context.Context, o object, reason string) (object, error) {
-	after, err := c.apply(ctx, o, suspendManager, change{nil, reasonAnnotation(reason)})
+func (c *clients) resume(ctx context.Context, o object, reason string) error {
+	if err := c.apply(ctx, o, suspendManager, change{nil, reasonAnnotation(reason)}); err != nil {
+		return err
+	}
+	after, err := c.in(o.GetNamespace()).get(ctx, o.kind, o.GetName())
 	if err != nil || !after.suspended {
-		return after, err
+		return err
 	}
 	no := false
 	return c.apply(ctx, o, suspendManager, change{&no, reasonAnnotation(reason)})
@@ -177,47 +181,61 @@ func (o *options) reconcile(ctx context.Context, c *clients, live object, reason
 	if reason != "" {
 		annotations[v1beta1.AnnotationReason] = reason
 	}
-	live, err := c.apply(ctx, live, reconcileManager, change{nil, annotations})
+	if err := c.apply(ctx, live, reconcileManager, change{nil, annotations}); err != nil {
+		return err
+	}
+	requested, err := c.in(live.GetNamespace()).get(ctx, live.kind, live.GetName())
 	if err != nil {
 		return err
 	}
-	settled, err := c.waitFor(ctx, timeout, live, func(now object) bool {
-		handled := now.handledReconcileAt == request && now.isCurrent()
-		return handled && (now.isReady() || now.condition(v1beta1.ConditionStalled) != nil || now.suspended)
-	})
+	settled, err := c.waitFor(ctx, timeout, requested, object.isReconciled)
 	if err != nil {
 		return err
 	}
-	if settled.isReady() && settled.handledReconcileAt == request {
+	if settled.isReady() && settled.hasHandledRequest() {
 		_, err := fmt.Fprintf(o.Out, "%s is reconciled and Ready.\n", settled)
 		return err
 	}
-	if settled.handledReconcileAt != request {
+	if !settled.hasHandledRequest() {
 		fmt.Fprintf(o.Out, "The manager has not handled the request within %s.\n", timeout)
 	}
 	found, err := c.evidence(ctx, settled)
 	if err != nil {
 		return err
 	}
-	if settled.handledReconcileAt != request {
+	if !settled.hasHandledRequest() {
 		found.managers = c.availableManagers(ctx)
 	}
 	fmt.Fprint(o.Out, wrap(whyText(found, o.now())))
 	return &exitError{code: exitFailure}
 }
 
+// hasHandledRequest says whether the manager has handled the last request. It may be one of another user, who has replaced
+// an earlier one: the manager then handles that one alone.
+func (o object) hasHandledRequest() bool {
+	request := workload.HandledReconcile(o)
+	return request != "" && o.handledReconcileAt == request
+}
+
+// isReconciled says whether the last request has a result.
+func (o object) isReconciled() bool {
+	hasResult := o.isReady() || o.condition(v1beta1.ConditionStalled) != nil || o.suspended
+	return o.hasHandledRequest() && o.isCurrent() && hasResult
+}
+
 // waitFor watches an object until the check succeeds or the time is over, and returns it as it was last. It fails if the
-// object is deleted, and if it is interrupted.
+// object is deleted, also if another one has its name by then, and if it is interrupted. A watch may begin with an earlier
+// version, from a cache, which does not count.
 func (c *clients) waitFor(ctx context.Context, timeout time.Duration, o object, check func(object) bool) (object, error) {
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	uid, last, done, gone := o.GetUID(), o, false, false
 	err := c.in(o.GetNamespace()).watch(waiting, o.kind.list(), func(event watch.EventType, live client.Object) {
-		if live.GetUID() != uid || done || gone {
+		if done || gone || isOlder(live, o) {
 			return
 		}
-		last = o.kind.object(live)
-		if gone = event == watch.Deleted; !gone {
+		if gone = event == watch.Deleted || live.GetUID() != uid; !gone {
+			last = o.kind.object(live)
 			done = check(last)
 		}
 		if done || gone {
@@ -233,4 +251,9 @@ func (c *clients) waitFor(ctx context.Context, timeout time.Duration, o object, 
 		return last, nil
 	}
 	return last, err
+}
+
+func isOlder(a, b client.Object) bool {
+	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
+	return err == nil && order < 0
 }

@@ -103,6 +103,72 @@ func TestReconcileEndsWhenTheObjectIsDeleted(t *testing.T) {
 	g.Eventually(ended, "10s").Should(Receive(MatchError("AppService shop/web is deleted")))
 }
 
+// Another user may replace the request before the manager handles it. A watch may begin with a version from before the
+// request.
+func TestReconcileEndsWhenTheLastRequestIsHandled(t *testing.T) {
+	own := now.Format(time.RFC3339Nano)
+	for name, c := range map[string]struct {
+		version, requested, handled string
+		timeout                     time.Duration
+		isHandled                   bool
+	}{
+		"this one":                 {"2000", own, own, 10 * time.Second, true},
+		"a later one":              {"2000", "later", "later", 10 * time.Second, true},
+		"not yet":                  {"2000", "later", own, 50 * time.Millisecond, false},
+		"removed":                  {"2000", "", "", 50 * time.Millisecond, false},
+		"an earlier one, replaced": {"1", "earlier", "earlier", 50 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			shown := app("web", isRunning, func(a *v1beta1.AppService) {
+				a.ResourceVersion, a.Status.LastHandledReconcileAt = c.version, c.handled
+				a.Annotations = map[string]string{v1beta1.AnnotationReconcileRequest: c.requested}
+			})
+			stream := watch.NewFakeWithChanSize(1, false)
+			stream.Modify(shown.Object)
+			o := app("web", isRunning)
+			api := interceptor.NewClient(clientOf(o.Object).WithWatch, interceptor.Funcs{
+				Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
+					return stream, nil
+				},
+			})
+			streams, out := testStreams(), &bytes.Buffer{}
+			streams.Out = out
+			command := &options{IOStreams: streams, now: func() time.Time { return now }}
+
+			err := command.reconcile(t.Context(), &clients{WithWatch: api, namespace: "shop"}, o, "", c.timeout)
+
+			if c.isHandled {
+				g.Expect(err).NotTo(HaveOccurred(), out.String())
+				g.Expect(out.String()).To(Equal("AppService shop/web is reconciled and Ready.\n"))
+				return
+			}
+			g.Expect(err).To(MatchError(&exitError{code: exitFailure}))
+			g.Expect(out.String()).To(HavePrefix("The manager has not handled the request within 50ms.\n"))
+		})
+	}
+}
+
+// The manager may handle a request of the object that has its name by then.
+func TestReconcileEndsWhenTheObjectIsReplaced(t *testing.T) {
+	g := NewWithT(t)
+	request := now.Format(time.RFC3339Nano)
+	stream := watch.NewFakeWithChanSize(1, false)
+	stream.Add(app("web", isRunning, func(a *v1beta1.AppService) {
+		a.UID, a.ResourceVersion, a.Status.LastHandledReconcileAt = "uid-of-a-new-one", "2000", request
+		a.Annotations = map[string]string{v1beta1.AnnotationReconcileRequest: request}
+	}).Object)
+	o := app("web", isRunning)
+	api := interceptor.NewClient(clientOf(o.Object).WithWatch, interceptor.Funcs{
+		Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
+			return stream, nil
+		},
+	})
+	command := &options{IOStreams: testStreams(), now: func() time.Time { return now }}
+	err := command.reconcile(t.Context(), &clients{WithWatch: api, namespace: "shop"}, o, "", 10*time.Second)
+	g.Expect(err).To(MatchError("AppService shop/web is deleted"))
+}
+
 // Ctrl-C says nothing about the manager.
 func TestReconcileThatIsInterruptedDoesNotReportATimeout(t *testing.T) {
 	g := NewWithT(t)

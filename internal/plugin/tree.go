@@ -28,24 +28,13 @@ func newTree(o *options) *cobra.Command {
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: o.completeObjects,
 		RunE: func(command *cobra.Command, args []string) error {
-			t, c, err := o.start(args)
-			if err != nil {
-				return err
-			}
-			k, name, err := t.one()
-			if err != nil {
-				return err
-			}
-			return o.show(command.Context(), func(ctx context.Context) (string, error) {
-				root, err := c.get(ctx, k, name)
-				if err != nil {
-					return "", err
-				}
+			return o.onOne(command.Context(), args, func(ctx context.Context, c *clients, root object) error {
 				tree, notes, err := c.tree(ctx, root)
 				if err != nil {
-					return "", err
+					return err
 				}
-				return treeText(tree, notes, o.now()), nil
+				_, err = fmt.Fprint(o.Out, treeText(tree, notes, o.now()))
+				return err
 			})
 		},
 	}

@@ -519,7 +519,7 @@ func (c *Client) Suspend(ctx context.Context, resource, namespace, name string, 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.clients.in(namespace).resume(ctx, o, reason); err != nil {
+	if err := c.clients.in(namespace).resume(ctx, o, reason); err != nil {
 		return nil, err
 	}
 	return c.Get(ctx, resource, namespace, name)
@@ -539,7 +539,7 @@ func (c *Client) change(ctx context.Context, resource, namespace, name, manager 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.clients.in(namespace).apply(ctx, o, manager, ch); err != nil {
+	if err := c.clients.in(namespace).apply(ctx, o, manager, ch); err != nil {
 		return nil, err
 	}
 	return c.Get(ctx, resource, namespace, name)

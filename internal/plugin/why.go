@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
 func newWhy(o *options) *cobra.Command {
@@ -223,7 +224,7 @@ func sayUnobserved(say func(string, ...any), e evidence) {
 	case e.managers == 0:
 		say("No replica of the manager is available: run kubectl get pods -A -l %s.", managerLabel)
 	case e.managers > 0:
-		say("The manager has %d available replicas: check with kubectl logs -l %s that it watches the namespace (--namespaces) and the kind (--controllers).", e.managers, managerLabel)
+		say("The manager has %d available replicas: check with kubectl get deployments -A -l %s -o yaml that it watches the namespace (--namespaces) and the kind (--controllers).", e.managers, managerLabel)
 	default:
 		say("Check that the manager runs, and that it watches the namespace and the kind; you may not read its Deployment.")
 	}
@@ -321,9 +322,7 @@ type problem struct {
 func podProblem(pod *corev1.Pod) *problem {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return &problem{c.Reason, "it cannot be scheduled: " + c.Message, func(string, string, object) string {
-				return "Lower spec.resources, relax spec.nodeSelector, or add nodes"
-			}}
+			return &problem{c.Reason, "it cannot be scheduled: " + c.Message, schedulingRemedy(c.Message)}
 		}
 	}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
@@ -346,18 +345,26 @@ func podProblem(pod *corev1.Pod) *problem {
 	return nil
 }
 
+// schedulingRemedy helps with what the scheduler says.
+func schedulingRemedy(message string) func(namespace, pod string, o object) string {
+	return func(namespace, _ string, o object) string {
+		constraints := "spec.nodeSelector"
+		if _, isServer := o.Object.(*v1beta1.MCPServer); isServer {
+			constraints = "spec.scheduling"
+		}
+		if workload.LacksVolume(message) {
+			return "Run kubectl describe pvc -n " + namespace
+		}
+		return "Lower spec.resources, relax " + constraints + ", or add nodes"
+	}
+}
+
 func containerProblem(status corev1.ContainerStatus) *problem {
 	waiting, last := status.State.Waiting, status.LastTerminationState.Terminated
 	crashes := waiting == nil && !status.Ready && status.RestartCount > 0 && last != nil && last.ExitCode != 0
 	switch {
 	case crashes, waiting != nil && waiting.Reason == "CrashLoopBackOff":
-		text := "container " + status.Name + " crashes"
-		if last != nil {
-			text += fmt.Sprintf(" with exit code %d", last.ExitCode)
-		}
-		return &problem{"CrashLoopBackOff", text, func(namespace, pod string, _ object) string {
-			return fmt.Sprintf("Run kubectl logs %s -n %s -c %s --previous", pod, namespace, status.Name)
-		}}
+		return crash(status.Name, last)
 	case waiting == nil || waiting.Reason == "ContainerCreating" || waiting.Reason == "PodInitializing":
 		return nil
 	}
@@ -365,11 +372,28 @@ func containerProblem(status corev1.ContainerStatus) *problem {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
 		return &problem{waiting.Reason, fmt.Sprintf("container %s cannot pull image %s (%s)", status.Name, status.Image, waiting.Reason),
 			func(_, _ string, o object) string {
-				return fmt.Sprintf("Correct spec.image or spec.imagePullSecrets with kubectl edit %s", o.argument())
+				remedy := workload.PullRemedy(status.Name, waiting.Reason, "spec.image")
+				return strings.ToUpper(remedy[:1]) + remedy[1:] + " with kubectl edit " + o.argument()
 			}}
 	default:
 		return &problem{waiting.Reason, fmt.Sprintf("container %s waits (%s): %s", status.Name, waiting.Reason, waiting.Message), describePod}
 	}
+}
+
+// crash is the problem of a container that ended as in last, or for an unknown reason.
+func crash(container string, last *corev1.ContainerStateTerminated) *problem {
+	if last != nil && last.Reason == "OOMKilled" {
+		return &problem{last.Reason, "container " + container + " ran out of memory", func(_, _ string, o object) string {
+			return fmt.Sprintf("Raise its limit in %s with kubectl edit %s", workload.LimitsField(container), o.argument())
+		}}
+	}
+	text := "container " + container + " crashes"
+	if last != nil {
+		text += fmt.Sprintf(" with exit code %d", last.ExitCode)
+	}
+	return &problem{"CrashLoopBackOff", text, func(namespace, pod string, _ object) string {
+		return fmt.Sprintf("Run kubectl logs %s -n %s -c %s --previous", pod, namespace, container)
+	}}
 }
 
 func describePod(namespace, pod string, _ object) string {

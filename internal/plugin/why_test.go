@@ -6,10 +6,12 @@ import (
 
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/workload"
 )
 
@@ -83,6 +85,46 @@ func TestWhyBlamesAPodOfTheNewestReplicaSet(t *testing.T) {
 			g.Expect(found.pods).To(HaveLen(2))
 			g.Expect(findCulprit(found)).NotTo(BeNil())
 			g.Expect(findCulprit(found).object).To(Equal("Pod " + c.want))
+		})
+	}
+}
+
+func TestRemediesOfPodsFitTheCause(t *testing.T) {
+	web, tools := app("web", cannotPull), mcpServer()
+	scheduled := func(message string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			isUnschedulable(p)
+			p.Status.Conditions[0].Message = message
+		}
+	}
+	outOfMemory := func(p *corev1.Pod) {
+		crashes(p)
+		p.Status.ContainerStatuses[0].LastTerminationState.Terminated.Reason = "OOMKilled"
+	}
+	bridge := func(p *corev1.Pod) {
+		waits("ImagePullBackOff", "")(p)
+		p.Status.ContainerStatuses[0].Name = v1beta1.MCPReservedPrefix + "bridge"
+	}
+	for name, c := range map[string]struct {
+		of   object
+		edit func(*corev1.Pod)
+		want string
+	}{
+		"no node":                {web, scheduled("3 Insufficient cpu."), "Lower spec.resources, relax spec.nodeSelector, or add nodes"},
+		"no node, MCPServer":     {tools, scheduled("3 Insufficient cpu."), "Lower spec.resources, relax spec.scheduling, or add nodes"},
+		"no volume":              {tools, scheduled("pod has unbound immediate PersistentVolumeClaims."), "Run kubectl describe pvc -n shop"},
+		"out of memory":          {web, outOfMemory, "Raise its limit in spec.resources.limits with kubectl edit appservice/web -n shop"},
+		"another crash":          {web, crashes, "Run kubectl logs x -n shop -c app --previous"},
+		"an image":               {web, waits("ErrImagePull", ""), "Correct spec.image or spec.imagePullSecrets with kubectl edit appservice/web -n shop"},
+		"an image without pulls": {web, waits("ErrImageNeverPull", ""), "Load the image on the nodes, or set spec.imagePullPolicy to IfNotPresent with kubectl edit appservice/web -n shop"},
+		"the image of the bridge": {web, bridge,
+			"Have an administrator correct the flag --bridge-image of the manager, or correct spec.imagePullSecrets with kubectl edit appservice/web -n shop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			problem := podProblem(pod("x", c.edit))
+			g.Expect(problem).NotTo(BeNil())
+			g.Expect(problem.remedy("shop", "x", c.of)).To(Equal(c.want))
 		})
 	}
 }

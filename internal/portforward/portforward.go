@@ -197,13 +197,11 @@ func failureOf(message string) error {
 	}
 }
 
-// Read implements net.Conn.
 func (c *conn) Read(buffer []byte) (int, error) {
 	n, err := c.Stream.Read(buffer)
 	return n, c.explain(err)
 }
 
-// Write implements net.Conn.
 func (c *conn) Write(data []byte) (int, error) {
 	n, err := c.Stream.Write(data)
 	return n, c.explain(err)
@@ -245,5 +243,4 @@ type remoteAddress struct{ network, address string }
 // Network implements net.Addr.
 func (a remoteAddress) Network() string { return a.network }
 
-// String implements net.Addr.
 func (a remoteAddress) String() string { return a.address }

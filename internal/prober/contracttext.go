@@ -64,17 +64,12 @@ func (t *textReader) keep(r *contractReader, item *readItem) {
 	}
 	item.raw = bytes.Clone(t.current)
 	t.size += len(item.raw)
-	if t.size <= maxTextBytes {
-		return
-	}
 	for i := len(r.kept) - 1; i >= 0 && t.size > maxTextBytes; i-- {
 		last := &r.kept[i]
 		if last.compare(*item) < 0 {
 			break
 		}
-		if last.raw != nil {
-			t.drop(last)
-		}
+		t.drop(last)
 	}
 	if t.size > maxTextBytes {
 		t.drop(item)
@@ -108,9 +103,7 @@ func (r *contractReader) text() string {
 	var out strings.Builder
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
-	if encoder.Encode(text) != nil {
-		return "" // it consists of valid JSON
-	}
+	_ = encoder.Encode(text) // it consists of valid JSON
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
@@ -125,9 +118,7 @@ func canonicalJSON(raw []byte) json.RawMessage {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
-	if encoder.Encode(value) != nil {
-		return nil
-	}
+	_ = encoder.Encode(value) // it was decoded from JSON
 	return bytes.TrimSpace(out.Bytes())
 }
 
@@ -164,9 +155,8 @@ type texts struct {
 func newTexts() *texts {
 	t := &texts{}
 	t.known = lru.NewWithEvictionFunc(maxTexts, func(_ lru.Key, text any) {
-		if text, ok := text.(string); ok {
-			t.bytes -= len(text)
-		}
+		removed, _ := text.(string)
+		t.bytes -= len(removed)
 	})
 	return t
 }

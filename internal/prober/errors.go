@@ -54,7 +54,6 @@ type Error struct {
 	Detail string
 }
 
-// Error implements error.
 func (e *Error) Error() string {
 	message := e.message()
 	if e.Detail != "" {

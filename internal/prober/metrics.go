@@ -1,11 +1,11 @@
 package prober
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fixpoint-dev/fixpoint/internal/register"
 )
 
 // metrics count probes. Labels name no objects, because their number is unbounded.
@@ -35,31 +35,16 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	if registerer == nil {
 		return m, nil
 	}
+	const owner = "the prober"
 	var err error
-	if m.probes, err = register(registerer, m.probes); err != nil {
+	if m.probes, err = register.Metric(registerer, owner, m.probes); err != nil {
 		return nil, err
 	}
-	if m.duration, err = register(registerer, m.duration); err != nil {
+	if m.duration, err = register.Metric(registerer, owner, m.duration); err != nil {
 		return nil, err
 	}
-	m.delay, err = register(registerer, m.delay)
+	m.delay, err = register.Metric(registerer, owner, m.delay)
 	return m, err
-}
-
-// register returns the existing collector if the metric is registered already, as in a process that
-// runs several managers.
-func register[C prometheus.Collector](registerer prometheus.Registerer, collector C) (C, error) {
-	err := registerer.Register(collector)
-	if err == nil {
-		return collector, nil
-	}
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
-		if existing, ok := already.ExistingCollector.(C); ok {
-			return existing, nil
-		}
-	}
-	return collector, fmt.Errorf("registering the prober's metrics: %w", err)
 }
 
 func (m *metrics) observe(err *Error, took time.Duration) {

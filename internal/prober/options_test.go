@@ -39,7 +39,7 @@ func TestMetricsOfOthersAreAnError(t *testing.T) {
 			registry := prometheus.NewRegistry()
 			registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: "Another metric."}))
 			_, err := New(Options{Metrics: registry})
-			g.Expect(err).To(MatchError(ContainSubstring("registering the prober's metrics")))
+			g.Expect(err).To(MatchError(ContainSubstring("registering the metrics of the prober: ")))
 		})
 	}
 }
@@ -84,6 +84,6 @@ func TestMetricOfAnotherTypeIsAnError(t *testing.T) {
 		registry = prometheus.NewRegistry()
 		registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: family.GetName(), Help: family.GetHelp()}))
 		_, err := New(Options{Metrics: registry})
-		g.Expect(err).To(MatchError(ContainSubstring("registering the prober's metrics")), family.GetName())
+		g.Expect(err).To(MatchError(ContainSubstring("registering the metrics of the prober: ")), family.GetName())
 	}
 }

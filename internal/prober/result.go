@@ -60,8 +60,8 @@ type Result struct {
 	Replicas, Answered, Decided int
 	// Server is the latest description, also of a server that now fails; nil if none.
 	Server *Server
-	// Err is why the State is Closed or Failing. For Unknown and Answering it is the error of the first
-	// failed probe, if any, for information only. Its message does not change from probe to probe.
+	// Err is why the State is Closed or Failing. For Unknown and Answering it is the error of the last
+	// probe, if that failed, for information only. Its message does not change from probe to probe.
 	Err *Error
 	// Contract is what all replicas offered when they were last listed; nil if that is not known, because
 	// Target.Contract is false, some replicas have not been listed yet, or they differ.

@@ -37,7 +37,8 @@ func (p *Prober) Start(ctx context.Context) error {
 	}
 }
 
-// reset resets a timer that may have fired without being received.
+// reset resets a timer that may have fired without being received. A timer of a clock other than that of Go keeps such a time,
+// and a fake clock waits forever until it is received.
 func reset(timer clock.Timer, wait time.Duration) {
 	if !timer.Stop() {
 		select {

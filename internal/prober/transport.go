@@ -342,7 +342,6 @@ func (w *probeTransport) limit(request *http.Request, response *http.Response) *
 	return l
 }
 
-// Read implements io.Reader.
 func (l *limitedBody) Read(buffer []byte) (int, error) {
 	for len(l.pending) == 0 {
 		if l.err != nil {

@@ -85,9 +85,7 @@ func (k *Key) Read(ctx context.Context) ([]byte, error) {
 // Create creates the Secret with a random key. It changes nothing if another replica has created it.
 func (k *Key) Create(ctx context.Context) error {
 	value := make([]byte, keySize)
-	if _, err := rand.Read(value); err != nil {
-		return fmt.Errorf("generating a key: %w", err)
-	}
+	_, _ = rand.Read(value) // never fails
 	desired := corev1ac.Secret(KeySecret, k.Namespace).WithType(corev1.SecretTypeOpaque).WithImmutable(true).WithData(map[string][]byte{keyEntry: value})
 	decision, err := k.Applier.Decide(ssa.Request{Desired: desired})
 	if err != nil {

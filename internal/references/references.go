@@ -51,6 +51,8 @@ type Finding struct {
 	// Missing lists missing objects and keys, sorted, such as "Secret tokens" and
 	// "key password of Secret tokens".
 	Missing []string
+	// MayBeOptional is true if the spec can mark some of the missing ones optional: those that pods read at start.
+	MayBeOptional bool
 	// Hash changes when data that pods use changes; it is empty if they use none. It has no key, so it reveals
 	// data that can be guessed: see [Declare].
 	Hash string
@@ -82,7 +84,7 @@ type snapshot struct {
 func (r *Reader) Find(ctx context.Context, namespace string, references []Reference) (Finding, error) {
 	missing := map[string]bool{}
 	var hashed []string
-	secret := false
+	secret, mayBeOptional := false, false
 	read := map[string]*referenced{}
 	for _, reference := range references {
 		object := read[reference.ID()]
@@ -95,14 +97,14 @@ func (r *Reader) Find(ctx context.Context, namespace string, references []Refere
 			return Finding{}, err
 		}
 		for _, text := range present.missing {
-			missing[text] = true
+			missing[text], mayBeOptional = true, mayBeOptional || reference.Rolls
 		}
 		if reference.Rolls {
 			hashed = append(hashed, reference.ID()+"="+present.hash)
 			secret = secret || reference.Kind == Secret
 		}
 	}
-	finding := Finding{Missing: slices.Sorted(maps.Keys(missing)), Secret: secret}
+	finding := Finding{Missing: slices.Sorted(maps.Keys(missing)), MayBeOptional: mayBeOptional, Secret: secret}
 	if len(hashed) > 0 {
 		slices.Sort(hashed)
 		finding.Hash = digest(strings.Join(slices.Compact(hashed), "\n"))

@@ -17,8 +17,11 @@ const missingRecheckInterval = time.Minute
 // Verdict is that of a phase that waits for the referenced objects.
 func (f Finding) Verdict() phases.Verdict {
 	if len(f.Missing) > 0 {
-		return phases.Wait(v1beta1.ReasonDependencyMissing,
-			"missing: "+strings.Join(f.Missing, ", ")+"; create the missing objects and keys, or mark the references optional", missingRecheckInterval)
+		remedy := "; create the missing objects and keys"
+		if f.MayBeOptional {
+			remedy += ", or mark the references optional"
+		}
+		return phases.Wait(v1beta1.ReasonDependencyMissing, "missing: "+strings.Join(f.Missing, ", ")+remedy, missingRecheckInterval)
 	}
 	return phases.Done("all referenced objects exist")
 }

@@ -19,8 +19,32 @@ import (
 func TestVerdict(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(references.Finding{}.Verdict().String()).To(Equal("done (Ready: all referenced objects exist)"))
-	missing := references.Finding{Missing: []string{"Secret a", "key k of Secret b"}}.Verdict()
+	missing := references.Finding{Missing: []string{"Secret a", "key k of Secret b"}, MayBeOptional: true}.Verdict()
 	g.Expect(missing.String()).To(Equal("wait (DependencyMissing: missing: Secret a, key k of Secret b; create the missing objects and keys, or mark the references optional)"))
+}
+
+// A ServiceAccount, a claim, an image pull secret or a Secret of the probes has no field that makes it optional.
+func TestOnlyWhatCanBeOptionalIsToBeMarkedSo(t *testing.T) {
+	const create, optional = "create the missing objects and keys", ", or mark the references optional"
+	of := func(kind references.Kind, rolls bool) references.Reference {
+		return references.Reference{Kind: kind, Name: "x", Rolls: rolls}
+	}
+	for name, c := range map[string]struct {
+		references []references.Reference
+		want       string
+	}{
+		"a variable":           {[]references.Reference{of(references.Secret, true)}, create + optional},
+		"a ServiceAccount":     {[]references.Reference{of(references.ServiceAccount, false)}, create},
+		"an image pull secret": {[]references.Reference{of(references.Secret, false)}, create},
+		"both":                 {[]references.Reference{of(references.ServiceAccount, false), of(references.Secret, true)}, create + optional},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			finding, err := newCluster().reader.Find(context.Background(), namespace, c.references)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(finding.Verdict().Message()).To(HaveSuffix("; " + c.want))
+		})
+	}
 }
 
 func TestCertificate(t *testing.T) {

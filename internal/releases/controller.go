@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,11 +24,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fixpoint-dev/fixpoint/internal/lease"
+	"github.com/fixpoint-dev/fixpoint/internal/register"
 )
 
 // Name is the name of the controller in metrics and logs.
@@ -89,9 +92,10 @@ type Options struct {
 type Controller struct {
 	Options
 	// cached may lag behind writes: the resourceVersion of each write shows that what it was decided on is current.
-	cached  client.Reader
-	direct  client.Client
-	metrics *metrics
+	cached client.Reader
+	direct client.Client
+	// refusals is the metric of the namespaces that other releases have claimed.
+	refusals prometheus.Gauge
 	// seen are the claims of other releases, and since when they are unchanged.
 	seen map[string]observation
 	// written is when the claims were written last.
@@ -125,7 +129,10 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	gauges, err := newMetrics()
+	refusals, err := register.Metric(ctrlmetrics.Registry, "claims", prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "fixpoint_releases_refused_namespaces",
+		Help: "Number of namespaces that this release selects but does not reconcile, because another release has claimed them; 1 if it selects all namespaces.",
+	}))
 	if err != nil {
 		return err
 	}
@@ -133,7 +140,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("building a client for the claims: %w", err)
 	}
-	c := &Controller{Options: o, cached: mgr.GetCache(), direct: direct, metrics: gauges, seen: map[string]observation{}}
+	c := &Controller{Options: o, cached: mgr.GetCache(), direct: direct, refusals: refusals, seen: map[string]observation{}}
 	toLease := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{c.leaseKey()} })
 	b := ctrl.NewControllerManagedBy(mgr).Named(Name).Watches(&coordinationv1.Lease{}, toLease).WatchesRawSource(c.atStart()).
 		WithOptions(controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](coalesce, maxRetry)})
@@ -252,7 +259,7 @@ func (c *Controller) write(ctx context.Context, current *coordinationv1.Lease, c
 
 // report shows what this release is refused: in a metric, in the log, and as a condition on its own Lease.
 func (c *Controller) report(ctx context.Context, selected lease.Namespaces, refused refusals) error {
-	c.metrics.refused.Set(float64(refused.count(selected)))
+	c.refusals.Set(float64(refused.count(selected)))
 	condition := metav1.Condition{Type: ConditionClaimed, Status: metav1.ConditionTrue, Reason: ReasonClaimed, Message: refused.message(selected, c.Duration)}
 	if len(refused) > 0 {
 		condition.Status, condition.Reason = metav1.ConditionFalse, ReasonClaimedByOtherRelease

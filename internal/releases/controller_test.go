@@ -62,7 +62,7 @@ func newFixture(t *testing.T, o Options, objects ...client.Object) *fixture {
 	o.Claims, o.Release, o.LeaseName, o.Leader, o.Duration, o.Clock = LeaseNamespace, own, "manager", "pod-1", DefaultDuration, f.clock
 	f.controller = &Controller{
 		Options: o, cached: api, direct: api, seen: map[string]observation{},
-		metrics: &metrics{prometheus.NewGauge(prometheus.GaugeOpts{Name: "refused"})},
+		refusals: prometheus.NewGauge(prometheus.GaugeOpts{Name: "refused"}),
 	}
 	return f
 }
@@ -209,7 +209,7 @@ func TestRefusalIsReportedOnceOnTheReleasesOwnLease(t *testing.T) {
 		f.reconcile()
 	}
 
-	f.Expect(testutil.ToFloat64(f.controller.metrics.refused)).To(Equal(1.0))
+	f.Expect(testutil.ToFloat64(f.controller.refusals)).To(Equal(1.0))
 	f.Expect(f.conditions).To(HaveLen(1))
 	f.Expect(*f.conditions[0].Namespace).To(Equal(own))
 	var conditions []metav1.Condition

@@ -38,7 +38,6 @@ type Error struct {
 	Message string
 }
 
-// Error implements error.
 func (e *Error) Error() string { return e.Message }
 
 // Reader reads messages. Create it with [NewReader].
@@ -80,7 +79,6 @@ func MarkErrors(r *http.Request) {
 
 type marked struct{ io.ReadCloser }
 
-// Read implements [io.Reader].
 func (m marked) Read(p []byte) (int, error) {
 	n, err := m.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -163,7 +161,6 @@ type rejoined struct {
 // failing is the end of a body that cannot be read.
 type failing struct{ err error }
 
-// Read implements io.Reader.
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // isPlainJSON reports whether all servers decode the body to the same message: some decompress it, and decode it with any
@@ -239,7 +236,6 @@ type held struct {
 	release func()
 }
 
-// Read implements io.Reader.
 func (b *held) Read(p []byte) (int, error) {
 	if len(b.message) == 0 {
 		b.message = nil // The request has its body until the response ends.

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,7 +24,8 @@ import (
 func claimed(guard *lease.Guard, mgr ctrl.Manager, list client.ObjectList) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		guard.Subscribe(func(change lease.Change) {
-			keys, err := Objects(ctx, mgr.GetCache(), list, change.Gained)
+			isGained := func(o client.Object) bool { return change.Gained(o.GetNamespace()) }
+			keys, err := Objects(ctx, mgr.GetCache(), list, isGained)
 			if err != nil {
 				mgr.GetLogger().Error(err, "Failed to list the objects of claimed namespaces; they are reconciled when they change")
 				return
@@ -45,8 +47,23 @@ func enqueue(queue workqueue.TypedRateLimitingInterface[reconcile.Request], requ
 	queue.Add(request)
 }
 
-// Objects returns the keys of the objects of a kind in the namespaces.
-func Objects(ctx context.Context, reader client.Reader, kind client.ObjectList, in func(namespace string) bool) ([]client.ObjectKey, error) {
+// Enqueue maps an event to the objects of a kind that are selected.
+func Enqueue(reader client.Reader, kind client.ObjectList, selected func(client.Object) bool) handler.MapFunc {
+	return func(ctx context.Context, changed client.Object) []reconcile.Request {
+		keys, err := Objects(ctx, reader, kind, selected)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to list the objects that a change may affect", "changed", klog.KObj(changed))
+		}
+		var requests []reconcile.Request
+		for _, key := range keys {
+			requests = append(requests, reconcile.Request{NamespacedName: key})
+		}
+		return requests
+	}
+}
+
+// Objects returns the keys of the objects of a kind that are selected.
+func Objects(ctx context.Context, reader client.Reader, kind client.ObjectList, selected func(client.Object) bool) ([]client.ObjectKey, error) {
 	list, ok := kind.DeepCopyObject().(client.ObjectList)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a list", kind)
@@ -56,7 +73,7 @@ func Objects(ctx context.Context, reader client.Reader, kind client.ObjectList, 
 	}
 	var keys []client.ObjectKey
 	err := meta.EachListItem(list, func(item runtime.Object) error {
-		if object, ok := item.(client.Object); ok && in(object.GetNamespace()) {
+		if object, ok := item.(client.Object); ok && selected(object) {
 			keys = append(keys, client.ObjectKeyFromObject(object))
 		}
 		return nil

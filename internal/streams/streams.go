@@ -213,7 +213,6 @@ type detached struct{ header http.Header }
 // Header implements http.ResponseWriter.
 func (d detached) Header() http.Header { return d.header }
 
-// Write implements http.ResponseWriter.
 func (d detached) Write([]byte) (int, error) { return 0, http.ErrHijacked }
 
 // WriteHeader implements http.ResponseWriter.
@@ -230,7 +229,6 @@ func (w *writer) WriteHeader(status int) {
 // Unwrap is for [http.ResponseController].
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Write implements http.ResponseWriter.
 func (w *writer) Write(data []byte) (int, error) {
 	switch {
 	case w.conn == nil:

@@ -155,7 +155,7 @@ func (l *lines) write() {
 // writeBatch writes what is queued, and reports whether it was the last batch.
 func (l *lines) writeBatch() (last bool) {
 	b, last := l.takeBatch()
-	_, err := l.out.Write(b.text)
+	n, err := l.out.Write(b.text)
 	l.stalled.Store(false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,6 +165,9 @@ func (l *lines) writeBatch() (last bool) {
 		l.metrics.lines.WithLabelValues(resultDropped).Add(float64(b.count))
 		b.failed = true
 		l.told, l.next.arrivals = b.dropped, l.next.arrivals || b.arrivals // The next batch tells instead.
+		if n > 0 && b.text[n-1] != '\n' {
+			l.next.text = append([]byte{'\n'}, l.next.text...) // It ends the line that was written in part.
+		}
 	} else {
 		l.metrics.lines.WithLabelValues(resultWritten).Add(float64(b.count))
 	}

@@ -19,7 +19,7 @@ type Arguments string
 const (
 	// Digest is the SHA-256 digest of the arguments as compact JSON.
 	Digest Arguments = "Digest"
-	// Full are the arguments, up to 16 KiB; the digest of larger ones.
+	// Full are the arguments, up to 12 KiB in a line; the digest of larger ones.
 	Full Arguments = "Full"
 	// None is nothing.
 	None Arguments = "None"

@@ -414,6 +414,26 @@ func TestNumbersThatCouldNotBeWritten(t *testing.T) {
 		And(HaveField("Audit", lineArrival), HaveField("Sequence", BeEquivalentTo(1)))))
 }
 
+// nearlyFull is a disk with space for a part of a line.
+type nearlyFull struct{ io.Writer }
+
+func (f nearlyFull) Write(p []byte) (int, error) {
+	n, err := f.Writer.Write(p[:len(`{"audit"`)])
+	return n, errors.Join(err, syscall.ENOSPC)
+}
+
+func TestALineThatWasWrittenInPartDoesNotSpoilTheNext(t *testing.T) {
+	g, out := NewWithT(t), &output{}
+	l := &lines{out: nearlyFull{out}, maxWait: testTimeout, max: 100, metrics: NewMetrics(), next: newBatch(), wake: make(chan struct{}, 1)}
+	l.add([]byte(`{"audit":"request","sequence":1}`))
+	l.writeBatch()
+	l.out = out
+	l.add([]byte(`{"audit":"request","sequence":2}`))
+	l.writeBatch()
+	g.Expect(strings.Split(out.text.String(), "\n")).To(HaveExactElements(
+		`{"audit"`, `{"audit":"request","sequence":2}`, HavePrefix(`{"audit":"dropped"`), ""))
+}
+
 // A request whose number is not written yet has it in its record, because Close may come in between.
 func TestInterruptedRecordsHaveTheirNumber(t *testing.T) {
 	g := NewWithT(t)

@@ -53,7 +53,6 @@ func (w *observed) begin(status int) {
 	}
 }
 
-// Write implements http.ResponseWriter.
 func (w *observed) Write(data []byte) (int, error) {
 	if w.status == 0 {
 		w.begin(http.StatusOK)
@@ -76,7 +75,6 @@ type counted struct {
 	bytes atomic.Int64
 }
 
-// Read implements io.Reader.
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.bytes.Add(int64(n))

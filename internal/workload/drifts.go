@@ -77,7 +77,7 @@ func reportedBefore(before []v1beta1.Drift, drift v1beta1.Drift) *v1beta1.Drift 
 }
 
 // DriftConfiguration omits empty fields: the drift of a deleted child has no field, and the API server
-// does not record who deleted it.
+// does not record who deleted it. It does not go by JSON, because each reconcile calls it for each drift of the history.
 func DriftConfiguration(drift v1beta1.Drift) *fixpointac.DriftApplyConfiguration {
 	configuration := fixpointac.Drift().
 		WithTime(drift.Time).

@@ -131,8 +131,12 @@ func checkIngressClass(wanted *string, classes []networkingv1.IngressClass) phas
 		if defaultClass(classes) != nil {
 			return phases.Done("")
 		}
+		provide := "install an ingress controller"
+		if len(classes) > 0 {
+			provide = "set the annotation " + networkingv1.AnnotationIsDefaultIngressClass + "=true of one"
+		}
 		return phases.Stalled(v1beta1.ReasonIngressClassMissing,
-			"the cluster has no default IngressClass; set spec.ingress.ingressClassName, or install an ingress controller")
+			"the cluster has no default IngressClass; set spec.ingress.ingressClassName, or "+provide)
 	}
 	for i := range classes {
 		if classes[i].Name == *wanted {

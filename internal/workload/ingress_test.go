@@ -39,6 +39,8 @@ func TestIngressClasses(t *testing.T) {
 
 	missing := outcome{"stalled", v1beta1.ReasonIngressClassMissing,
 		"the cluster has no default IngressClass; set spec.ingress.ingressClassName, or install an ingress controller"}
+	unmarked := outcome{"stalled", v1beta1.ReasonIngressClassMissing, "the cluster has no default IngressClass; set spec.ingress.ingressClassName, " +
+		"or set the annotation ingressclass.kubernetes.io/is-default-class=true of one"}
 	noSuch := outcome{"stalled", v1beta1.ReasonIngressClassMissing,
 		"IngressClass nginx does not exist; correct spec.ingress.ingressClassName, or install the ingress controller that provides it"}
 	found := outcome{"done", v1beta1.ReasonReady, ""}
@@ -50,7 +52,7 @@ func TestIngressClasses(t *testing.T) {
 		verdict outcome
 	}{
 		"no class named, none exists":     {plain, classesOf(), "", missing},
-		"no class named, none is default": {plain, noDefault, "", missing},
+		"no class named, none is default": {plain, noDefault, "", unmarked},
 		"none named":                      {plain, oneDefault, "traefik", found},
 		"newest of several defaults": {plain,
 			classesOf(classOf("a", "true", 3), classOf("b", "true", 1), classOf("c", "true", 2)), "b", found},

@@ -42,6 +42,9 @@ func JobReady(ctx context.Context, uncached client.Reader, now clock.PassiveCloc
 	case failed != nil:
 		pods, _ := podsOf(ctx, uncached, job) // without pods, the Job has the reason
 		why := cmp.Or(podFailure(pods), line(failed.Message), failed.Reason)
+		if failed.Reason == batchv1.JobReasonDeadlineExceeded { // the Job controller has stopped its pod
+			why = "it ran longer than spec.hooks.preDeploy.activeDeadlineSeconds"
+		}
 		return phases.Stalled(v1beta1.ReasonHookFailed, fmt.Sprintf(
 			"Job %s has failed: %s; an existing Deployment and its pods are left unchanged. Correct what the Job runs, or run it again with kubectl delete job %s", job.Name, why, job.Name))
 	case jobCondition(job, batchv1.JobSuspended) != nil:

@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,7 +52,7 @@ func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock
 	case verdict.IsDone():
 		return verdict.WithMessage(verdict.Message() + ": " + why)
 	case verdict.IsStalled():
-		return phases.Stalled(verdict.Reason(), why+"; "+verdict.Message())
+		return verdict.WithMessage(why + "; " + verdict.Message())
 	default:
 		return phases.Wait(v1beta1.ReasonPodsFailing, why, podsRecheckInterval).AsWarning()
 	}
@@ -107,10 +108,19 @@ func HasEnded(pod *corev1.Pod) bool {
 func schedulingProblem(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return "pods cannot be scheduled: " + c.Message + "; lower spec.resources, relax the scheduling constraints, or add nodes"
+			remedy := "lower spec.resources, relax the scheduling constraints, or add nodes"
+			if LacksVolume(c.Message) {
+				remedy = "correct the PersistentVolumeClaim: see kubectl describe pvc"
+			}
+			return "pods cannot be scheduled: " + c.Message + "; " + remedy
 		}
 	}
 	return ""
+}
+
+// LacksVolume reports whether the scheduler waits for a PersistentVolumeClaim, by its message: another node does not help.
+func LacksVolume(message string) bool {
+	return strings.Contains(strings.ToLower(message), "persistentvolumeclaim")
 }
 
 func containerProblem(status corev1.ContainerStatus, image string) string {
@@ -124,14 +134,40 @@ func containerProblem(status corev1.ContainerStatus, image string) string {
 	}
 	switch reason {
 	case "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
-		return fmt.Sprintf("container %s cannot pull image %s (%s); correct %s or spec.imagePullSecrets", status.Name, status.Image, reason, image)
+		remedy := PullRemedy(status.Name, reason, image)
+		return fmt.Sprintf("container %s cannot pull image %s (%s); %s", status.Name, status.Image, reason, remedy)
 	case "CrashLoopBackOff":
 		return crashMessage(status)
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-		return fmt.Sprintf("container %s cannot be created (%s): %s", status.Name, reason, line(waiting.Message))
+		return fmt.Sprintf("container %s cannot be created (%s): %s", status.Name, reason, creationProblem(waiting.Message))
 	default:
 		return "" // ContainerCreating and PodInitializing are not problems
 	}
+}
+
+// PullRemedy says what to do about an image that cannot be pulled. That of the bridge and the proxy is not in the spec.
+func PullRemedy(container, reason, image string) string {
+	switch {
+	case strings.HasPrefix(container, v1beta1.MCPReservedPrefix):
+		return "have an administrator correct the flag --bridge-image of the manager, or correct spec.imagePullSecrets"
+	case reason == "ErrImageNeverPull":
+		return "load the image on the nodes, or set spec.imagePullPolicy to IfNotPresent"
+	default:
+		return "correct " + image + " or spec.imagePullSecrets"
+	}
+}
+
+// ofPod is how the kubelet ends some messages: with the name and the UID of the pod, which are generated.
+var ofPod = regexp.MustCompile(` \(pod: "[^"]*", container: [^)]*\)$`)
+
+// creationProblem is why a container cannot be created, and what to do if its image would run as root, which the restricted
+// Pod Security Standard forbids.
+func creationProblem(message string) string {
+	problem := line(ofPod.ReplaceAllString(message, ""))
+	if strings.Contains(problem, "container has runAsNonRoot") {
+		problem += "; set spec.podSecurityContext.runAsUser to the number of a user other than root"
+	}
+	return problem
 }
 
 // restartProblem reports a container that crashed before and is not ready yet after its restart.
@@ -144,7 +180,18 @@ func restartProblem(status corev1.ContainerStatus) string {
 }
 
 func crashMessage(status corev1.ContainerStatus) string {
+	if last := status.LastTerminationState.Terminated; last != nil && last.Reason == "OOMKilled" { // its log has no reason
+		return fmt.Sprintf("container %s ran out of memory (OOMKilled); raise its limit in %s", status.Name, LimitsField(status.Name))
+	}
 	return fmt.Sprintf("container %s crashes%s; see kubectl logs --previous", status.Name, lastExit(status))
+}
+
+// LimitsField is the field with the limits of a container. Those of the proxy are fixed.
+func LimitsField(container string) string {
+	if strings.HasPrefix(container, v1beta1.MCPReservedPrefix) {
+		return "spec.podOverrides"
+	}
+	return "spec.resources.limits"
 }
 
 func lastExit(status corev1.ContainerStatus) string {

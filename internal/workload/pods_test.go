@@ -62,6 +62,12 @@ func TestFindPodProblem(t *testing.T) {
 			"container migrate crashes; see kubectl logs --previous"},
 		"no node": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/3 nodes are available: 3 Insufficient cpu."))},
 			"pods cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu.; lower spec.resources, relax the scheduling constraints, or add nodes"},
+		"no volume": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonUnschedulable,
+			"0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."))},
+			"pods cannot be scheduled: 0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.; correct the PersistentVolumeClaim: see kubectl describe pvc"},
+		"a claim that is missing": {[]corev1.Pod{pod(scheduled(corev1.ConditionFalse, corev1.PodReasonUnschedulable,
+			`0/3 nodes are available: persistentvolumeclaim "data" not found.`))},
+			`pods cannot be scheduled: 0/3 nodes are available: persistentvolumeclaim "data" not found.; correct the PersistentVolumeClaim: see kubectl describe pvc`},
 		"another condition": {[]corev1.Pod{pod(func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
 		})}, ""},
@@ -79,6 +85,11 @@ func TestContainerProblem(t *testing.T) {
 	crashed := func(message string) corev1.ContainerStatus {
 		status := waiting("app", "shop:1", "CrashLoopBackOff", "back-off 5m0s restarting failed container=app pod=web-6d4b9c7f5-x7k2p")
 		status.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 2, Message: message}
+		return status
+	}
+	outOfMemory := func(container string) corev1.ContainerStatus {
+		status := waiting(container, "shop:1", "CrashLoopBackOff", "")
+		status.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}
 		return status
 	}
 	restarted := func(count, code int32, ready bool) corev1.ContainerStatus {
@@ -101,9 +112,24 @@ func TestContainerProblem(t *testing.T) {
 		"initialising":                 {waiting("app", "shop:1", "PodInitializing", ""), ""},
 		"pull backs off":               {waiting("app", "shop:1", "ImagePullBackOff", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
 		// The kubelet alternates between the two reasons; the condition must not.
-		"pull fails":                           {waiting("app", "shop:1", "ErrImagePull", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
-		"no image name":                        {waiting("app", "Shop", "InvalidImageName", "x"), "container app cannot pull image Shop (InvalidImageName); correct spec.image or spec.imagePullSecrets"},
-		"never pulled":                         {waiting("app", "shop:1", "ErrImageNeverPull", "x"), "container app cannot pull image shop:1 (ErrImageNeverPull); correct spec.image or spec.imagePullSecrets"},
+		"pull fails":    {waiting("app", "shop:1", "ErrImagePull", "x"), "container app cannot pull image shop:1 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"},
+		"no image name": {waiting("app", "Shop", "InvalidImageName", "x"), "container app cannot pull image Shop (InvalidImageName); correct spec.image or spec.imagePullSecrets"},
+		"never pulled": {waiting("app", "shop:1", "ErrImageNeverPull", "x"),
+			"container app cannot pull image shop:1 (ErrImageNeverPull); load the image on the nodes, or set spec.imagePullPolicy to IfNotPresent"},
+		"the image of the bridge": {waiting(v1beta1.MCPReservedPrefix+"bridge", "manager:1", "ErrImagePull", "x"),
+			"container " + v1beta1.MCPReservedPrefix + "bridge cannot pull image manager:1 (ImagePullBackOff); " +
+				"have an administrator correct the flag --bridge-image of the manager, or correct spec.imagePullSecrets"},
+		"out of memory": {outOfMemory("app"), "container app ran out of memory (OOMKilled); raise its limit in spec.resources.limits"},
+		"the proxy is out of memory": {outOfMemory(v1beta1.MCPReservedPrefix + "proxy"),
+			"container " + v1beta1.MCPReservedPrefix + "proxy ran out of memory (OOMKilled); raise its limit in spec.podOverrides"},
+		"an image that runs as root": {waiting("app", "shop:1", "CreateContainerConfigError",
+			`container has runAsNonRoot and image will run as root (pod: "web-6d4b9c7f5-x7k2p_shop(0b6c8bb1-71a8-4a6f-9a01-5a3a8d5d3a11)", container: app)`),
+			"container app cannot be created (CreateContainerConfigError): container has runAsNonRoot and image will run as root; " +
+				"set spec.podSecurityContext.runAsUser to the number of a user other than root"},
+		"an image with the name of a user": {waiting("app", "shop:1", "CreateContainerConfigError",
+			`container has runAsNonRoot and image has non-numeric user (node), cannot verify user is non-root (pod: "web-1_shop(u)", container: app)`),
+			"container app cannot be created (CreateContainerConfigError): container has runAsNonRoot and image has non-numeric user (node), " +
+				"cannot verify user is non-root; set spec.podSecurityContext.runAsUser to the number of a user other than root"},
 		"crashes":                              {waiting("app", "shop:1", "CrashLoopBackOff", ""), "container app crashes; see kubectl logs --previous"},
 		"crashes silently":                     {crashed(""), "container app crashes with exit code 2; see kubectl logs --previous"},
 		"crashes with a message of many lines": {crashed("  no \x1b[2J\n\tDATABASE_URL\u202e\r\n"), "container app crashes with exit code 2: no [2J DATABASE_URL; see kubectl logs --previous"},
@@ -176,6 +202,25 @@ func TestExplain(t *testing.T) {
 			g.Expect(outcomeOf(verdict)).To(Equal(c.want))
 			g.Expect(c.reader.lists).To(Equal(c.lists), "lists of pods")
 		})
+	}
+}
+
+// The status of a Deployment does not change when its pods fail for another reason.
+func TestStalledRolloutIsExplainedAgain(t *testing.T) {
+	g := NewWithT(t)
+	live := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	live.Spec.ProgressDeadlineSeconds, live.Spec.Selector = ptr.To[int32](600), &metav1.LabelSelector{}
+	live.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Reason: "ProgressDeadlineExceeded"}}
+	broken := []corev1.Pod{{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting("app", "shop:1", "CrashLoopBackOff", "")}}}}
+
+	for name, reader := range map[string]*podReader{
+		"pods fail":                 {pods: broken},
+		"no pod fails yet":          {},
+		"the pods cannot be listed": {err: errors.New("the server is currently unable to handle the request")},
+	} {
+		verdict := Explain(t.Context(), reader, clocktesting.NewFakePassiveClock(time.Now()), live, Ready(live))
+		g.Expect(verdict.IsStalled()).To(BeTrue(), name)
+		g.Expect(verdict.After()).To(Equal(time.Minute), name)
 	}
 }
 

@@ -1,7 +1,6 @@
 package workload
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +23,6 @@ type NotPermitted struct {
 	Problem, Remedy string
 }
 
-// Error implements error.
 func (e *NotPermitted) Error() string {
 	return e.Fields + ": " + e.Problem + "; " + e.Remedy + ". An existing Deployment and its pods are left unchanged"
 }
@@ -37,27 +35,21 @@ func (e *NotPermitted) Permanent() bool { return true }
 
 // evaluator has the checks of the Pod Security Standards that the API server enforces for the labels of a
 // namespace.
-var evaluator = sync.OnceValues(func() (policy.Evaluator, error) {
-	return policy.NewEvaluator(policy.DefaultChecks(), nil)
+var evaluator = sync.OnceValue(func() policy.Evaluator {
+	checks, _ := policy.NewEvaluator(policy.DefaultChecks(), nil) // it fails only for other checks
+	return checks
 })
 
 // Violations lists what a Pod Security Standard forbids in a pod template, and is empty if it satisfies the
 // standard.
-func Violations(standard v1beta1.PodSecurityStandard, template *corev1ac.PodTemplateSpecApplyConfiguration) (string, error) {
-	checks, err := evaluator()
-	if err != nil {
-		return "", fmt.Errorf("loading the Pod Security Standards: %w", err)
-	}
-	var pod corev1.PodTemplateSpec
-	if err := Convert(template, &pod); err != nil {
-		return "", fmt.Errorf("reading the pod template: %w", err)
-	}
+func Violations(standard v1beta1.PodSecurityStandard, template *corev1ac.PodTemplateSpecApplyConfiguration) string {
+	pod := MustConvert(template, &corev1.PodTemplateSpec{})
 	level := api.LevelBaseline
 	if standard == v1beta1.PodSecurityRestricted {
 		level = api.LevelRestricted
 	}
-	found := policy.AggregateCheckResults(checks.EvaluatePod(api.LevelVersion{Level: level, Version: api.LatestVersion()}, &pod.ObjectMeta, &pod.Spec))
-	return found.ForbiddenDetail(), nil
+	found := policy.AggregateCheckResults(evaluator().EvaluatePod(api.LevelVersion{Level: level, Version: api.LatestVersion()}, &pod.ObjectMeta, &pod.Spec))
+	return found.ForbiddenDetail()
 }
 
 // RestrictedContainer is the security context that the restricted Pod Security Standard requires of each

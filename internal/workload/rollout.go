@@ -9,6 +9,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
@@ -17,6 +19,10 @@ import (
 // ReportInterval is how long a rollout, or a deletion, may take before the status first says so: most pods are ready
 // by then, which saves a write.
 const ReportInterval = 3 * time.Second
+
+// stalledRecheckInterval is how often the pods of a rollout that has exceeded its deadline are listed again: the Deployment
+// does not change when they fail for another reason than before.
+const stalledRecheckInterval = time.Minute
 
 // Labels of all children. See
 // https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/.
@@ -27,6 +33,18 @@ const (
 	// ManagedBy is the value of LabelManagedBy.
 	ManagedBy = "fixpoint"
 )
+
+// Strategy keeps every old pod of a rolling update until a new one is available: it serves, and may hold sessions.
+func Strategy(strategy v1beta1.Strategy) *appsv1ac.DeploymentStrategyApplyConfiguration {
+	if strategy == v1beta1.StrategyRecreate {
+		return appsv1ac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType)
+	}
+	return appsv1ac.DeploymentStrategy().
+		WithType(appsv1.RollingUpdateDeploymentStrategyType).
+		WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
+			WithMaxUnavailable(intstr.FromInt32(0)).
+			WithMaxSurge(intstr.FromString("25%")))
+}
 
 // Ready reports whether a Deployment is rolled out, by the criteria of kubectl rollout status: all pods
 // are updated and available.
@@ -40,7 +58,7 @@ func Ready(d *appsv1.Deployment) phases.Verdict {
 	if progressing := condition(d, appsv1.DeploymentProgressing); progressing != nil && progressing.Reason == "ProgressDeadlineExceeded" {
 		return phases.Stalled(v1beta1.ReasonRolloutStalled, fmt.Sprintf(
 			"not all pods became available within spec.progressDeadlineSeconds (%d); to find out why, run kubectl describe pods -l %s=%s",
-			*d.Spec.ProgressDeadlineSeconds, LabelName, d.Name))
+			*d.Spec.ProgressDeadlineSeconds, LabelName, d.Name)).RecheckAfter(stalledRecheckInterval)
 	}
 	replicas := replicasOrOne(d.Spec.Replicas)
 	switch {

@@ -45,15 +45,17 @@ export function Delete({ row, path, close }: { row: Row; path: string; close: ()
   const [goes, setGoes] = useState<Goes[]>();
   const [error, setError] = useState<Error>();
   const [typed, setTyped] = useState("");
+  // The row can become that of an object of the same name, or of another spec, while this one is shown.
+  const [shown] = useState(`${path}?uid=${row.uid}&generation=${row.generation}`);
   const confirm = useRef<HTMLInputElement>(null);
   useLayoutEffect(() => confirm.current?.focus(), [goes]);
   useEffect(() => {
-    request<{ goes?: Goes[] }>("DELETE", `${path}?dryRun=All`).then((answer) => setGoes(answer.goes ?? []), setError);
+    request<{ goes?: Goes[] }>("DELETE", `${shown}&dryRun=All`).then((answer) => setGoes(answer.goes ?? []), setError);
   }, []);
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     try {
-      await request("DELETE", path);
+      await request("DELETE", shown);
       say(`${row.name} is being deleted`);
       close();
     } catch (problem) {
@@ -150,8 +152,9 @@ export function Edit({ object, path, close }: { object: KubeObject; path: string
     attempt(async () => {
       const typed = load(text) as KubeObject;
       if (typeof typed !== "object" || typed === null || typeof typed.spec !== "object") throw new Error("The text must be an object with a spec.");
-      // The server refuses the edit if the spec has changed since the dialog was opened.
-      const edited = { ...typed, metadata: { ...typed.metadata, generation: before.metadata.generation } };
+      // The server refuses the edit if the spec has changed since the dialog was opened, or if the object is another one.
+      const { generation, uid } = before.metadata;
+      const edited = { ...typed, metadata: { ...typed.metadata, generation, uid } };
       const [after, plan] = await Promise.all([request<KubeObject>("PUT", `${path}?dryRun=All`, edited), request<Plan>("POST", `${path}/plan`, edited)]);
       setReview({ object: edited, after, plan });
     });

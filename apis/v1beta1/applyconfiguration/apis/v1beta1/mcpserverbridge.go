@@ -12,8 +12,9 @@ import (
 // MCPServerBridge configures the bridge, which runs a child process for each
 // session of a server with transport stdio. The limits apply to each pod.
 type MCPServerBridgeApplyConfiguration struct {
-	// maxSessions is the maximum number of sessions in a pod (1 to 10000). The
-	// bridge rejects further sessions with a request to retry later.
+	// maxSessions is the maximum number of sessions in a pod (1 to 10000). At
+	// the maximum, a new session ends an idle one, or is rejected with a request
+	// to retry later.
 	MaxSessions *int32 `json:"maxSessions,omitempty"`
 	// idleTimeout is the time without a message after which a session is closed
 	// (1s to 24h).
@@ -36,7 +37,8 @@ type MCPServerBridgeApplyConfiguration struct {
 	// drainTimeout is the time that running sessions have to complete after the
 	// pod receives SIGTERM (1s to 24h). The sum of drainTimeout and
 	// drainSeconds must not exceed terminationGracePeriodSeconds. Defaults to
-	// terminationGracePeriodSeconds less drainSeconds and two seconds.
+	// terminationGracePeriodSeconds less drainSeconds and two seconds, or a
+	// quarter of the rest if that is less.
 	DrainTimeout *v1.Duration `json:"drainTimeout,omitempty"`
 	// firstSessionUser makes the bridge run each session as a user and group of
 	// its own, with a private directory as HOME and TMPDIR, so that sessions

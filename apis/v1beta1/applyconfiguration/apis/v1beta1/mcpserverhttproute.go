@@ -10,8 +10,8 @@ type MCPServerHTTPRouteApplyConfiguration struct {
 	// parentRefs are the Gateways of the route.
 	ParentRefs []MCPServerParentRefApplyConfiguration `json:"parentRefs,omitempty"`
 	// hostnames are the DNS names of the route, without a scheme, port or
-	// wildcard. status.externalEndpoint uses the first one. Defaults to the
-	// hostnames of the listener of the Gateway.
+	// wildcard. status.externalEndpoint uses the first one that a listener of
+	// the Gateway serves. Defaults to the hostnames of the listener.
 	Hostnames []string `json:"hostnames,omitempty"`
 	// path is the URL path prefix of the server. If the path of the server is
 	// not below it, the Gateway removes the prefix: a request for /tools/mcp is

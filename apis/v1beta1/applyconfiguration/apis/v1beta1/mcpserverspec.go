@@ -109,8 +109,8 @@ type MCPServerSpecApplyConfiguration struct {
 	// which a rollout is stalled (10 to 86400).
 	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
 	// sessionAffinity is whether the Service sends all connections of a client
-	// to the same pod: Auto if sessions have state, ClientIP always, None
-	// never. None is for servers without sessions.
+	// to the same pod: Auto and ClientIP do, by IP address, None does not. None
+	// is for servers without sessions.
 	SessionAffinity *apisv1beta1.MCPServerSessionAffinity `json:"sessionAffinity,omitempty"`
 	// sessionAffinityTimeoutSeconds is the time in seconds without a connection
 	// after which a client can be sent to another pod (1 to 86400).

@@ -11,10 +11,9 @@ import (
 // with apply.
 //
 // MCPServerStatus is the observed state of an MCPServer. The controller
-// computes it on every reconcile. It reads back only the drifts, server,
-// probedVersions and the condition ProtocolReady, which it cannot observe again.
-// replicas and readyReplicas have no omitempty, because zero must be stored and
-// shown.
+// computes it on every reconcile, and reads back only what it cannot observe
+// again. replicas and readyReplicas have no omitempty, because zero must be
+// stored and shown.
 type MCPServerStatusApplyConfiguration struct {
 	// observedGeneration is the metadata.generation that the status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
