@@ -29,7 +29,7 @@ func (env *environment) reconcileAccepted(t *testing.T, kind specs.Kind, accepte
 	// Dry runs finish in any order.
 	slices.SortFunc(accepted, func(a, b trial) int { return strings.Compare(a.String(), b.String()) })
 	random.Shuffle(len(accepted), func(i, j int) { accepted[i], accepted[j] = accepted[j], accepted[i] })
-	chosen := accepted[:min(len(accepted), acceptedCount*scale(t))]
+	chosen := shareOf(t, accepted[:min(len(accepted), acceptedCount*scale(t))])
 	namespace := "accepted-" + strings.ToLower(kind.Name)
 	env.createNamespace(namespace)
 	env.verifySeeds(t, kind, namespace)

@@ -147,6 +147,19 @@ func pairedTrials(kind specs.Kind, count int, random *rand.Rand) []trial {
 	return trials
 }
 
+// shareOf returns the trials that this run takes.
+func shareOf(t *testing.T, trials []trial) []trial {
+	t.Helper()
+	share := specs.ReadShare(t)
+	var own []trial
+	for i, tr := range trials {
+		if share.Has(i) {
+			own = append(own, tr)
+		}
+	}
+	return own
+}
+
 // runTrial sends one trial as a dry run.
 func (c *tally) runTrial(ctx context.Context, d *dryRun, t trial) {
 	name := "campaign"

@@ -22,6 +22,7 @@ import (
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/test/campaign/specs"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 const (
@@ -51,23 +52,16 @@ func TestMain(m *testing.M) {
 	SetDefaultEventuallyPollingInterval(interval)
 	var err error
 	kinds, err = specs.Read(crdDirectory)
-	must(err)
+	harness.Must(err)
 	gateways, err := gatewayCRDs()
-	must(err)
+	harness.Must(err)
 	debug.SetGCPercent(gcPercent)
 	options := cluster.Options{CRDPaths: append(gateways, crdDirectory)}
 	cluster.RunTests(m, options, func(c *cluster.Cluster) {
 		shared = c
 		api, err = client.NewWithWatch(c.Admin(), client.Options{Scheme: controllers.NewScheme()})
-		must(err)
+		harness.Must(err)
 	})
-}
-
-func must(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 }
 
 // gatewayCRDs returns the CRDs of the Gateway API, which are part of its module.

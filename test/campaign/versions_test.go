@@ -36,9 +36,9 @@ func TestBothVersionsAcceptTheSame(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 			old.version = v1alpha1.SchemeGroupVersion
 			random := newRandom(t, 200+uint64(len(kind.Name)))
-			trials := slices.DeleteFunc(singleTrials(kind, scale(t), random), func(tr trial) bool {
+			trials := shareOf(t, slices.DeleteFunc(singleTrials(kind, scale(t), random), func(tr trial) bool {
 				return tr.method == byUpdate || random.IntN(alphaShare) >= scale(t)
-			})
+			}))
 
 			began := time.Now()
 			c := &tally{counts: map[string]int{}}

@@ -56,6 +56,7 @@ func Build(ctx context.Context, progress func(line string)) (string, error) {
 	if built(target) { // by the other process
 		return target, nil
 	}
+	removeUnfinished(bin)
 	b := &builder{source: source, bin: bin, progress: progress}
 	if err := b.build(ctx, target); err != nil {
 		return "", fmt.Errorf("building the local cluster: %w", err)
@@ -147,6 +148,20 @@ func awaitBuildLock(ctx context.Context, bin string, progress func(string)) (unl
 	}
 }
 
+// unfinishedPrefix begins the name of the directory of a build in progress.
+const unfinishedPrefix = ".unfinished-"
+
+// removeUnfinished removes what builds of killed processes have left. The caller holds the lock, so none is in progress.
+func removeUnfinished(bin string) {
+	left, err := filepath.Glob(filepath.Join(bin, unfinishedPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, path := range left {
+		_ = os.RemoveAll(path) // the next build tries again
+	}
+}
+
 // builder performs one build.
 type builder struct {
 	source, bin string
@@ -163,7 +178,7 @@ func (b *builder) build(ctx context.Context, target string) error {
 	if err != nil {
 		return err
 	}
-	unfinished, err := os.MkdirTemp(b.bin, ".unfinished-")
+	unfinished, err := os.MkdirTemp(b.bin, unfinishedPrefix)
 	if err != nil {
 		return fmt.Errorf("creating a build directory: %w", err)
 	}

@@ -59,7 +59,7 @@ func TestAFailedBuildShowsTheCompilersMessageAndLeavesNothing(t *testing.T) {
 	root := t.TempDir()
 	source, bin := filepath.Join(root, "kube"), filepath.Join(root, "bin")
 	g.Expect(os.MkdirAll(source, 0o700)).To(Succeed())
-	g.Expect(os.MkdirAll(bin, 0o700)).To(Succeed())
+	g.Expect(os.MkdirAll(filepath.Join(bin, ".unfinished-killed"), 0o700)).To(Succeed()) // by a process that was killed
 	for name, content := range map[string]string{
 		"go.mod":  "module " + kubeModule + "\n\ngo 1.26\n",
 		"go.sum":  "",

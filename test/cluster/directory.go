@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,27 +10,22 @@ import (
 
 const directoryPrefix = "fixpoint-cluster-"
 
-// directory is the directory of a cluster. A temporary one is locked while its process runs, so that the next cluster can
-// remove the directories of killed processes.
+// directory is the directory of a cluster.
 type directory struct {
 	path string
-	lock *os.File
+	// temporary is nil if the directory is kept.
+	temporary *lockfile.Directory
 }
 
 func newDirectory(kept string) (*directory, error) {
 	if kept != "" {
 		return keptDirectory(kept)
 	}
-	removeAbandoned(os.TempDir())
-	path, err := os.MkdirTemp("", directoryPrefix)
+	temporary, err := lockfile.NewDirectory(os.TempDir(), directoryPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("creating a directory: %w", err)
 	}
-	lock, err := lockfile.New(lockOf(path))
-	if err != nil {
-		return nil, fmt.Errorf("locking the directory %s: %w", path, err)
-	}
-	return &directory{path: path, lock: lock}, nil
+	return &directory{path: temporary.Path, temporary: temporary}, nil
 }
 
 func keptDirectory(path string) (*directory, error) {
@@ -49,31 +43,8 @@ func (d *directory) file(name string) string { return filepath.Join(d.path, name
 
 // remove removes a temporary directory.
 func (d *directory) remove() error {
-	if d.lock == nil {
+	if d.temporary == nil {
 		return nil
 	}
-	err := errors.Join(os.RemoveAll(d.path), os.Remove(lockOf(d.path)))
-	_ = d.lock.Close()
-	return err
-}
-
-// lockOf returns a path beside the directory, so that the lock can be held until the directory is removed.
-func lockOf(path string) string { return path + ".lock" }
-
-// removeAbandoned removes the folders in a temporary folder that processes left
-// behind. One whose lock does not exist yet is being created; failures are left to
-// the next time.
-func removeAbandoned(temporary string) {
-	locks, err := filepath.Glob(filepath.Join(temporary, directoryPrefix+"*.lock"))
-	if err != nil {
-		return
-	}
-	for _, path := range locks {
-		lock, err := lockfile.Try(path)
-		if err != nil {
-			continue
-		}
-		d := &directory{path: path[:len(path)-len(".lock")], lock: lock}
-		_ = d.remove()
-	}
+	return d.temporary.Remove()
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/fixpoint-dev/fixpoint/test/lockfile"
 )
 
 // helperVariable makes the test binary start a cluster, say what it started, and
@@ -108,7 +110,7 @@ func TestNoProcessOutlivesItsStarter(t *testing.T) {
 				return left
 			}).WithTimeout(timeout).Should(BeEmpty())
 			// Whoever could not clean up has it done by the next cluster.
-			removeAbandoned(temporary)
+			lockfile.RemoveAbandoned(temporary, directoryPrefix)
 			g.Expect(filepath.Glob(filepath.Join(temporary, directoryPrefix+"*"))).To(BeEmpty())
 		})
 	}

@@ -19,6 +19,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -254,6 +255,13 @@ func TestChangesObjectsAfterShowingWhatHappens(t *testing.T) {
 	b.Expect(app().Spec.Suspend).To(BeTrue())
 	b.click("Resume")
 	b.sees("Running")
+
+	b.click("Delete")
+	b.sees("Enter web to confirm")
+	w.Expect(w.As("bob").Patch(w.Ctx, app(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`)))).To(Succeed())
+	b.enter("confirm", "web")
+	b.sees("the spec has changed since it was read")
+	b.click("Cancel")
 
 	b.click("Delete")
 	b.sees("Enter web to confirm")

@@ -94,7 +94,6 @@ type logs struct {
 	text bytes.Buffer
 }
 
-// Write implements [io.Writer].
 func (l *logs) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -301,10 +301,27 @@ func TestObjectIsShownAndOperated(t *testing.T) {
 	w.Expect(w.send(browser, http.MethodPost, object+"/resume", "", "X-CSRF-Token", csrf).code).To(Equal(http.StatusOK))
 	w.Expect(w.send(browser, http.MethodPost, object+"/reconcile", "", "X-CSRF-Token", csrf).code).To(Equal(http.StatusOK))
 
-	got := w.send(browser, http.MethodDelete, object+"?dryRun=All", "", "X-CSRF-Token", csrf)
+	remove := func(query string) answer {
+		return w.send(browser, http.MethodDelete, object+query, "", "X-CSRF-Token", csrf)
+	}
+	for query, refused := range map[string]answer{
+		"?uid=another&dryRun=All": {code: http.StatusConflict, body: "deleted and created again since it was read"},
+		"?uid=another":            {code: http.StatusConflict, body: "deleted and created again since it was read"},
+		"?generation=1":           {code: http.StatusConflict, body: "the spec has changed since it was read"},
+		"?generation=first":       {code: http.StatusBadRequest, body: `generation is \"first\"`},
+		"?generation=0":           {code: http.StatusBadRequest, body: `generation is \"0\"`},
+	} {
+		got := remove(query)
+		w.Expect(got.code).To(Equal(refused.code), query)
+		w.Expect(got.body).To(ContainSubstring(refused.body), query)
+	}
+	live := harness.Read(w, "web", &v1beta1.AppService{})
+	w.Expect(live.DeletionTimestamp).To(BeNil())
+	shown := fmt.Sprintf("?uid=%s&generation=%d", live.UID, live.Generation)
+	got := remove(shown + "&dryRun=All")
 	w.Expect(got.code).To(Equal(http.StatusOK))
 	w.Expect(got.body).To(And(ContainSubstring(`"kind":"Deployment"`), ContainSubstring(`"kind":"Pod"`), ContainSubstring(`"kind":"ConfigMap"`)))
-	w.Expect(w.send(browser, http.MethodDelete, object, "", "X-CSRF-Token", csrf).code).To(Equal(http.StatusAccepted))
+	w.Expect(remove(shown).code).To(Equal(http.StatusAccepted))
 	w.Eventually(func() bool {
 		return apierrors.IsNotFound(w.Suite.API.Get(w.Ctx, w.Key("web"), &v1beta1.AppService{}))
 	}).Should(BeTrue())

@@ -323,7 +323,6 @@ func (m *Manager) Scrape(ctx context.Context, token string) (string, error) {
 // StatusError is an answer other than 200.
 type StatusError int
 
-// Error implements error.
 func (e StatusError) Error() string { return fmt.Sprintf("the answer is %d", int(e)) }
 
 func ask(ctx context.Context, url, token string) (string, error) {

@@ -67,7 +67,7 @@ func (w *fixture) keysAndGatesAreForbidden(place string) {
 	object := storage(place, "invoices")
 	w.shows(object, "AccountKeysReady", "False "+v1beta1.ReasonForbidden)
 	w.Expect(object.Status.Conditions).To(ContainElement(And(HaveField("Type", "AccountKeysReady"), HaveField("Message", And(
-		ContainSubstring(`cannot create resource "secrets"`), ContainSubstring("grant the manager's service account this permission"))))))
+		ContainSubstring(`cannot create resource "secrets"`), ContainSubstring("set rbac.accountKeys of the chart, or apply the component config/account-keys"))))))
 	forwarding := server(place, "forwarding")
 	w.shows(forwarding, "SessionKeysReady", "False "+v1beta1.ReasonForbidden)
 	w.Expect(forwarding.Status.Conditions).To(ContainElement(And(HaveField("Type", "SessionKeysReady"), HaveField("Message", And(

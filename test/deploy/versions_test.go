@@ -38,6 +38,9 @@ const (
 	// the variable is set. Without it, the test runs beside others, which decide how long it takes.
 	upgradeTime = 2 * time.Minute
 
+	// convertedInterval is the pause between two checks of all objects: for each, the webhook converts all of them.
+	convertedInterval = 500 * time.Millisecond
+
 	alpha = "v1alpha1"
 	beta  = "v1beta1"
 )
@@ -138,7 +141,7 @@ func (f *fleet) isReady(version string) {
 			}
 		}
 		return not, err
-	}, 3*waitTimeout).Should(BeEmpty())
+	}, 3*waitTimeout, convertedInterval).Should(BeEmpty())
 }
 
 func readyOf(object *unstructured.Unstructured) string {
@@ -501,7 +504,7 @@ func (f *fleet) returnTo(source, program string, m *deploy.Manager) *deploy.Mana
 	f.kustomizeFrom(source, "resources: [CONFIG/default]\n", "--force-conflicts")
 	old := f.startPod(deploy.Pod{Program: program, Namespace: system, Name: "old-again"})
 	f.Eventually(f.references).Should(HaveEach("fixpoint.dev/" + alpha))
-	f.Eventually(f.statusEntries).Should(And(HaveLen(f.count*len(kindsOfFleet)), HaveEach("fixpoint.dev/"+alpha)))
+	f.Eventually(f.statusEntries, waitTimeout, convertedInterval).Should(And(HaveLen(f.count*len(kindsOfFleet)), HaveEach("fixpoint.dev/"+alpha)))
 	f.isReady(alpha)
 	f.quiet(old.User)
 	f.Expect(f.specs()).To(Equal(specs))

@@ -85,7 +85,7 @@ func runOutside() (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	defer state.remove()
+	defer endStateDir(state)
 	programs, err := node.Build(ctx, progress)
 	if err != nil {
 		return 1, err
@@ -94,7 +94,7 @@ func runOutside() (int, error) {
 		return 1, err
 	}
 	progress("building the images")
-	images := filepath.Join(state.path, "images")
+	images := filepath.Join(state.Path, "images")
 	if err := os.Mkdir(images, 0o755); err != nil {
 		return 1, err
 	}
@@ -110,7 +110,7 @@ func runOutside() (int, error) {
 		return 1, err
 	}
 	stop() // the sandbox handles signals itself
-	code, err := node.Run(context.Background(), state.path)
+	code, err := node.Run(context.Background(), state.Path)
 	progress(fmt.Sprintf("finished after %s", time.Since(began).Round(time.Second)))
 	return code, err
 }

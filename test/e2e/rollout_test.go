@@ -56,7 +56,7 @@ func TestRolloutUnderLoadFailsNoCall(t *testing.T) {
 			env.waitResponses(before)
 			found := env.stopLoad()
 
-			t.Logf("%d calls during the rollout, by pods %v", found.Calls, found.Pods)
+			t.Logf("%d calls during the rollout, at most %v apart, by pods %v", found.Calls, found.Pause, found.Pods)
 			env.Expect(found.Failures).To(BeEmpty())
 			env.Expect(found.Pods).To(HaveKey(BeElementOf(before)), "old pods responded")
 			env.Expect(found.Pods).To(HaveKey(Not(BeElementOf(before))), "new pods responded")
@@ -80,7 +80,7 @@ func TestRolloutOfAnAppServiceUnderLoadFailsNoCall(t *testing.T) {
 	env.waitResponses(before)
 	found := env.stopLoad()
 
-	t.Logf("%d calls during the rollout, by pods %v", found.Calls, found.Pods)
+	t.Logf("%d calls during the rollout, at most %v apart, by pods %v", found.Calls, found.Pause, found.Pods)
 	env.Expect(found.Failures).To(BeEmpty())
 	env.Expect(found.Pods).To(HaveKey(BeElementOf(before)), "old pods responded")
 	env.Expect(found.Pods).To(HaveKey(Not(BeElementOf(before))), "new pods responded")
@@ -312,7 +312,7 @@ func TestRolloutOfAnotherContractWaitsForApproval(t *testing.T) {
 	env.waitResponses(before)
 	found := env.stopLoad()
 
-	t.Logf("%d calls during the rollout, by pods %v", found.Calls, found.Pods)
+	t.Logf("%d calls during the rollout, at most %v apart, by pods %v", found.Calls, found.Pause, found.Pods)
 	env.Expect(found.Failures).To(BeEmpty())
 	env.Expect(found.Pods).To(HaveKey(Not(BeElementOf(before))), "new pods responded")
 	env.Expect(server.Status.Contract.Digest).NotTo(Equal(approved))

@@ -100,7 +100,6 @@ func (s *sink) Info(level int, message string, values ...any) {
 	}
 }
 
-// Error implements [logr.LogSink].
 func (s *sink) Error(err error, message string, values ...any) {
 	if message == "Reconciler error" {
 		s.activity.end(s.object)

@@ -4,7 +4,6 @@ package faults_test
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
 	"runtime/debug"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/faults"
+	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
 // parallelEnvironments is the default number of parallel subtests. They spend most of their time waiting: one needs about
@@ -29,21 +29,14 @@ var testCluster *faults.Cluster
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	must(flag.Set("test.parallel", parallelEnvironments)) // the command line overrides it
+	harness.Must(flag.Set("test.parallel", parallelEnvironments)) // the command line overrides it
 	// Stale caches are lists at an old resource version, which streaming lists do not support.
-	must(os.Setenv("KUBE_FEATURE_WatchListClient", "false"))
+	harness.Must(os.Setenv("KUBE_FEATURE_WatchListClient", "false"))
 	debug.SetGCPercent(gcPercent)
 	options := cluster.Options{Parts: cluster.EtcdAndAPI, CRDPaths: []string{"../../config/crd/bases"}}
 	cluster.RunTests(m, options, func(c *cluster.Cluster) {
 		var err error
 		testCluster, err = faults.NewCluster(context.Background(), c)
-		must(err)
+		harness.Must(err)
 	})
-}
-
-func must(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 }

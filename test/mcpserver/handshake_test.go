@@ -78,21 +78,6 @@ func TestProbesNewPodsBeforeReady(t *testing.T) {
 	}
 }
 
-// TestServerThatStopsAnsweringLosesReady, and regains it, each time. TestStoppedServerIsFailingWithinTwoIntervals in
-// internal/prober tests how soon, with a fake clock, independently of the speed of this machine.
-func TestServerThatStopsAnsweringLosesReady(t *testing.T) {
-	w := newManagedFixture(t)
-	w.createReady("tools", often)
-	for range 3 {
-		w.server.set(true, "")
-		w.shows("tools", "Ready", "False ProtocolFailing", ContainSubstring("500"))
-		w.server.set(false, "")
-		w.ready("tools")
-	}
-	w.Eventually(func() []string { return w.events("tools") }).Should(ContainElement(
-		HavePrefix("Warning ProtocolFailing Ready is False: Protocol: MCP handshake failed: the server responded with 500 Internal Server Error")))
-}
-
 // TestHangingServerDoesNotDelayOthers: even a manager with a single worker goes on.
 func TestHangingServerDoesNotDelayOthers(t *testing.T) {
 	w, network := newNetworkedFixture(t, func(o *controllers.Options) { o.Concurrency = 1 })

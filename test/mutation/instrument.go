@@ -552,7 +552,7 @@ func mutantReach(id int) {
 	if mutantSeen[id].Swap(true) {
 		return
 	}
-	file, err := os.OpenFile(mutantsReached, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(mutantsReached, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		panic(err)
 	}

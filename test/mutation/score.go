@@ -190,6 +190,10 @@ func (s Scorer) Run(ctx context.Context, importPath string) (Score, error) {
 		return score, fmt.Errorf("creating a temporary directory: %w", err)
 	}
 	defer os.RemoveAll(dir)
+	// Tests start processes of other users, which append to files in it.
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // it holds nothing secret
+		return score, fmt.Errorf("opening a temporary directory: %w", err)
+	}
 	overlay, err := writeOverlay(instrumented, dir)
 	if err != nil {
 		return score, err
@@ -390,6 +394,9 @@ func (b *testBinary) survey(ctx context.Context, parallel int) error {
 func (b *testBinary) surveyTest(ctx context.Context, name string) (testOf, error) {
 	t := testOf{name: name, reaches: map[int]bool{}}
 	reached := b.path + "-reached-" + name
+	if err := createShared(reached); err != nil {
+		return t, err
+	}
 	started := time.Now()
 	const longest = 10 * time.Minute
 	output, err := b.run(ctx, longest, []string{"MUTANTS_REACHED=" + reached}, "-test.run", "^"+regexp.QuoteMeta(name)+"$")
@@ -398,7 +405,7 @@ func (b *testBinary) surveyTest(ctx context.Context, name string) (testOf, error
 	}
 	t.took = time.Since(started)
 	raw, err := os.ReadFile(reached)
-	if err != nil && !os.IsNotExist(err) {
+	if err != nil {
 		return t, fmt.Errorf("reading what %s reaches: %w", name, err)
 	}
 	for _, line := range strings.Fields(string(raw)) {
@@ -409,6 +416,17 @@ func (b *testBinary) surveyTest(ctx context.Context, name string) (testOf, error
 		t.reaches[id] = true
 	}
 	return t, nil
+}
+
+// createShared creates a file to which processes of all users append.
+func createShared(path string) error {
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return fmt.Errorf("creating a file: %w", err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // it holds numbers of mutants
+		return fmt.Errorf("sharing a file: %w", err)
+	}
+	return nil
 }
 
 func (b *testBinary) testsOf(id int) []testOf {

@@ -156,7 +156,6 @@ func (s *servers) add(name string, handler http.Handler, record *probed) {
 	s.others[name], s.probed[name] = handler, record
 }
 
-// ServeHTTP implements http.Handler.
 func (s *servers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.Trim(r.URL.Path, "/")
 	body, err := io.ReadAll(r.Body)

@@ -20,7 +20,7 @@ const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pro
 // on one core, and asks the kernel for the bridge's resident memory.
 func measureMemory(ctx context.Context, program string, sessions int) ([]row, error) {
 	child := []string{"sed", "-u", "-n", `s/.*"id":\([0-9]*\).*/{"jsonrpc":"2.0","id":\1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"tiny","version":"1"}}}/p`}
-	args := append([]string{"-max-sessions", fmt.Sprint(sessions), "-max-sessions-per-address", fmt.Sprint(sessions), "--"}, child...)
+	args := append([]string{"-max-sessions", fmt.Sprint(sessions), "-max-sessions-per-caller", fmt.Sprint(sessions), "--"}, child...)
 	cmd, url, err := startBridge(ctx, program, []string{"GOMAXPROCS=1"}, args...)
 	if err != nil {
 		return nil, err
