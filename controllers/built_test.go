@@ -765,6 +765,7 @@ func TestTheWebhookBoundsItsConnections(t *testing.T) {
 	g.Expect(w.server.WriteTimeout).To(BeNumerically("==", 30*time.Second), "the longest timeout of a conversion by an API server")
 	g.Expect(w.server.IdleTimeout).To(And(BeNumerically(">", 90*time.Second), BeNumerically("<=", 3*time.Minute)), "API servers close idle connections first")
 	g.Expect(w.server.MaxHeaderBytes).To(Equal(16 << 10))
+	patient(w)
 
 	stop, err := w.start(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())

@@ -120,7 +120,7 @@ func TestWaitsForTheKindsOfItsControllers(t *testing.T) {
 	g := NewWithT(t)
 	g.SetDefaultEventuallyTimeout(time.Minute)
 	d, mapper := startDiscovery(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.77:0") // no other test takes its port meanwhile
 	g.Expect(err).NotTo(HaveOccurred())
 	address := listener.Addr().String()
 	g.Expect(listener.Close()).To(Succeed())

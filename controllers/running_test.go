@@ -270,6 +270,7 @@ func TestAManagerWithoutClusterRightsReadsNoClusterScopedResource(t *testing.T) 
 	built, ok := mgr.(stoppable)
 	g.Expect(ok).To(BeTrue())
 	built.webhook.after = func(time.Duration) <-chan time.Time { return time.After(0) }
+	patient(built.webhook)
 	stop := start(t, mgr)
 
 	var deployment appsv1.Deployment

@@ -56,6 +56,11 @@ func certificateIn(t *testing.T, dir string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
+// patient lets a process that is paused keep the connections of its webhook.
+func patient(w *webhook) {
+	w.server.ReadHeaderTimeout, w.server.ReadTimeout, w.server.WriteTimeout = time.Minute, time.Minute, time.Minute
+}
+
 const review = `{"request":{"uid":"a","desiredAPIVersion":"fixpoint.dev/v1beta1","objects":[{"apiVersion":"fixpoint.dev/v1alpha1","spec":{"key":{"keyName":"k"}}}]}}`
 
 // convert sends a review, and returns whether the connection ends with the response.
@@ -75,6 +80,7 @@ func TestTheWebhookServesUntilNoRequestsComeAnyMore(t *testing.T) {
 	client := certificateIn(t, dir)
 	w, err := Options{WebhookAddress: "127.0.0.1:0", WebhookCertDir: dir, NoClusterRights: true, Logger: logr.Discard()}.newWebhook(&rest.Config{Host: "127.0.0.1:1"})
 	g.Expect(err).NotTo(HaveOccurred())
+	patient(w)
 	lingers, lingered := make(chan time.Duration, 1), make(chan time.Time)
 	w.after = func(linger time.Duration) <-chan time.Time {
 		lingers <- linger
@@ -208,6 +214,7 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 			}
 			w, err := o.newWebhook(cfg)
 			g.Expect(err).NotTo(HaveOccurred())
+			patient(w)
 			g.Expect(w.after).NotTo(BeNil())
 			w.after = func(time.Duration) <-chan time.Time { return time.After(0) }
 			g.Expect(w.ready(nil) == nil).To(Equal(c.provided))
@@ -284,6 +291,7 @@ func TestTheWebhookServesTheCertificateThatReplacesItsOwn(t *testing.T) {
 	certificateIn(t, dir)
 	w, err := Options{WebhookAddress: "127.0.0.1:0", WebhookCertDir: dir, NoClusterRights: true, Logger: logr.Discard()}.newWebhook(&rest.Config{Host: "127.0.0.1:1"})
 	g.Expect(err).NotTo(HaveOccurred())
+	patient(w)
 	stop, err := w.start(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
 	defer stop()
@@ -305,6 +313,7 @@ func TestTheWebhookEndsRequestsThatTakeTooLong(t *testing.T) {
 	client := certificateIn(t, dir)
 	w, err := Options{WebhookAddress: "127.0.0.1:0", WebhookCertDir: dir, NoClusterRights: true, Logger: logr.Discard()}.newWebhook(&rest.Config{Host: "127.0.0.1:1"})
 	g.Expect(err).NotTo(HaveOccurred())
+	patient(w)
 	running := make(chan struct{})
 	w.server.Handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(running)

@@ -131,5 +131,5 @@ func TestControllerDoesNotProbeInNamespacesThatAreNotClaimed(t *testing.T) {
 		m.Send(server)
 		_, isProbed := o.Prober.Result(key)
 		return isProbed
-	}, "10s").Should(BeFalse())
+	}, time.Minute).Should(BeFalse())
 }

@@ -119,6 +119,10 @@ func (x *exchanger) exchange(ctx context.Context, token string, who *identity) (
 		return found.token, found.refused
 	}
 	done := x.running.DoChan(string(key[:]), func() (any, error) {
+		// Another exchange of the token may have ended since the look above.
+		if found, ok := x.known.get(key, x.now()); ok {
+			return found, nil
+		}
 		// It serves all requests with the token, so it does not end with one of them.
 		ctx, cancel := context.WithTimeout(context.Background(), exchangeTimeout)
 		defer cancel()

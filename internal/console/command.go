@@ -11,7 +11,6 @@ import (
 
 	"github.com/pkg/browser"
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 
@@ -22,7 +21,7 @@ import (
 const DefaultPort = 3000
 
 // Command is kubectl fixpoint console.
-func Command(streams genericiooptions.IOStreams, flags *genericclioptions.ConfigFlags) *cobra.Command {
+func Command(streams genericiooptions.IOStreams, load func() (*rest.Config, error)) *cobra.Command {
 	var port, eventsLimit int
 	var noOpen bool
 	var cloud plugin.Cloud
@@ -33,9 +32,9 @@ func Command(streams genericiooptions.IOStreams, flags *genericclioptions.Config
 			"can use it, and the URL works once.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			config, err := flags.ToRESTConfig()
+			config, err := load()
 			if err != nil {
-				return fmt.Errorf("loading the kubeconfig: %w", err)
+				return err
 			}
 			local, err := Listen(port, Options{Config: config, EventsLimit: eventsLimit, Cloud: cloud})
 			if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 )
@@ -18,10 +17,11 @@ import (
 func TestCommandServesOnLoopbackUntilItIsInterrupted(t *testing.T) {
 	g := NewWithT(t)
 	api := newFakeAPI(t)
-	flags, token := genericclioptions.NewConfigFlags(false), "token-of-owner"
-	flags.APIServer, flags.BearerToken = &api.URL, &token
+	config := func() (*rest.Config, error) {
+		return &rest.Config{Host: api.URL, BearerToken: "token-of-owner"}, nil
+	}
 	out := gbytes.NewBuffer()
-	command := Command(genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: &bytes.Buffer{}}, flags)
+	command := Command(genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: &bytes.Buffer{}}, config)
 	command.SetArgs([]string{"--port=0", "--no-open"})
 	ctx, interrupt := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -215,8 +215,8 @@ func (s *Server) startSession(w http.ResponseWriter, token, user string) string 
 	return id
 }
 
-// makeRoom forgets the sessions that have ended. If there are still too many, it ends one of the user who has most: no user
-// can sign out others.
+// makeRoom forgets the sessions that have ended. If there are still too many, it ends the oldest of the user who has most: no
+// user can sign out others.
 func (s *Server) makeRoom() {
 	counts, most := map[string]int{}, ""
 	for id, is := range s.sessions {
@@ -228,12 +228,17 @@ func (s *Server) makeRoom() {
 			most = is.user
 		}
 	}
+	if len(s.sessions) < maxSessions {
+		return
+	}
+	oldest, first := "", time.Time{}
 	for id, is := range s.sessions {
-		if len(s.sessions) >= maxSessions && is.user == most {
-			is.end()
-			delete(s.sessions, id)
+		if end, _ := is.ctx.Deadline(); is.user == most && (oldest == "" || end.Before(first)) {
+			oldest, first = id, end
 		}
 	}
+	s.sessions[oldest].end()
+	delete(s.sessions, oldest)
 }
 
 func (s *Server) setCookie(w http.ResponseWriter, value string, age int) {

@@ -14,6 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -50,10 +53,12 @@ func (o *options) anyObject(ctx context.Context, c *clients, args []string) (*un
 	if name == "" {
 		return nil, fmt.Errorf("no object is named: give it as KIND/NAME, such as deployment/web")
 	}
-	mapper, err := o.flags.ToRESTMapper()
+	api, err := discovery.NewDiscoveryClientForConfig(c.config)
 	if err != nil {
 		return nil, fmt.Errorf("finding the kind %s: %w", kindName, err)
 	}
+	cached := memory.NewMemCacheClient(api)
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)
 	_, resource := schema.ParseResourceArg(strings.ToLower(kindName))
 	gvk, err := mapper.KindFor(resource.WithVersion(""))
 	if err != nil {

@@ -30,9 +30,9 @@ const pageSize = 500
 
 // connect builds the clients from the flags. It sends no request.
 func (o *options) connect() (*clients, error) {
-	config, err := o.flags.ToRESTConfig()
+	config, err := o.restConfig()
 	if err != nil {
-		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
+		return nil, err
 	}
 	config = rest.CopyConfig(config)
 	config.UserAgent = "kubectl-fixpoint"
@@ -41,7 +41,7 @@ func (o *options) connect() (*clients, error) {
 		return nil, err
 	}
 	if !o.allNamespaces {
-		if c.namespace, _, err = o.flags.ToRawKubeConfigLoader().Namespace(); err != nil {
+		if c.namespace, _, err = o.kubeconfig.Namespace(); err != nil {
 			return nil, fmt.Errorf("reading the namespace from the kubeconfig: %w", err)
 		}
 	}

@@ -114,7 +114,7 @@ func completeFlags(root *cobra.Command, o *options) {
 	complete("namespace", func(ctx context.Context) []string { return o.names(ctx, &corev1.NamespaceList{}, false) })
 	complete("output", func(context.Context) []string { return []string{"json", "yaml"} })
 	complete("context", func(context.Context) []string {
-		config, err := o.flags.ToRawKubeConfigLoader().RawConfig()
+		config, err := o.kubeconfig.RawConfig()
 		if err != nil {
 			return nil
 		}

@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 )
 
@@ -31,7 +32,7 @@ const (
 )
 
 // Command makes a command that is not of this package, with the flags that all commands share.
-type Command func(genericiooptions.IOStreams, *genericclioptions.ConfigFlags) *cobra.Command
+type Command func(streams genericiooptions.IOStreams, config func() (*rest.Config, error)) *cobra.Command
 
 // Run runs the plugin and returns the exit code.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams, more ...Command) int {
@@ -64,7 +65,7 @@ func printError(out io.Writer, message string) {
 // options are what all commands share.
 type options struct {
 	genericiooptions.IOStreams
-	flags         *genericclioptions.ConfigFlags
+	kubeconfig    clientcmd.ClientConfig
 	allNamespaces bool
 	output        string
 	now           func() time.Time
@@ -72,7 +73,7 @@ type options struct {
 
 // New returns the root command.
 func New(streams genericiooptions.IOStreams, more ...Command) *cobra.Command {
-	o := &options{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true), now: time.Now}
+	o := &options{IOStreams: streams, now: time.Now}
 	root := &cobra.Command{
 		Use:   "kubectl-fixpoint",
 		Short: "Show and operate AppServices, MCPServers and SecureStorages.",
@@ -85,13 +86,13 @@ func New(streams genericiooptions.IOStreams, more ...Command) *cobra.Command {
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
-	o.flags.AddFlags(root.PersistentFlags())
+	o.kubeconfig = kubeconfig(root.PersistentFlags())
 	root.AddCommand(
 		newStatus(o), newTree(o), newWhy(o), newPlan(o), newDrift(o), newBlame(o),
 		newSuspend(o), newResume(o), newReconcile(o), newAdopt(o), newRelease(o), newImport(o), newMCP(o), newApprove(o), newReport(o), newVersion(o),
 	)
 	for _, command := range more {
-		root.AddCommand(command(streams, o.flags))
+		root.AddCommand(command(streams, o.restConfig))
 	}
 	completeFlags(root, o)
 	return root
