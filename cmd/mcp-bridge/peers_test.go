@@ -51,8 +51,10 @@ func TestProxiesForwardSessions(t *testing.T) {
 	g.Expect(code).To(Equal(http.StatusNotFound))
 
 	stop()
-	code, _ = send(g, other, pingMessage, "", session)
-	g.Expect(code).To(Equal(http.StatusNotFound), "the replica is gone")
+	g.Eventually(func() int {
+		code, _ := send(g, other, pingMessage, "", session)
+		return code
+	}, time.Minute).Should(Equal(http.StatusNotFound), "the replica is gone, once the other has noticed that its connections have ended")
 }
 
 func TestInvalidPeersOfTheProxy(t *testing.T) {

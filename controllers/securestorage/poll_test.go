@@ -81,7 +81,7 @@ func TestFleetAtRestPollsByListing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const polls = 3
+			const polls = 2
 			// given a fleet with the request limits of Azure
 			fleet := newFleetAt(t, c.size, c.layout)
 			server := fleet[0].server
@@ -93,7 +93,7 @@ func TestFleetAtRestPollsByListing(t *testing.T) {
 				}
 			})
 			due := newDueQueue(fleet)
-			due.runFor(3 * fleetPoll) // every object is read itself, and then polled
+			due.runFor(2 * fleetPoll) // every object is read itself, and then polled
 			server.ResetCounts()
 			statuses := 0
 			for _, f := range fleet {

@@ -530,13 +530,19 @@ type anyReplica struct {
 	token    string
 	// other is the transport; its connections are not kept.
 	other http.RoundTripper
+	// begun counts requests that begin a session: not all sessions are on one replica.
+	begun atomic.Int32
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (a *anyReplica) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+a.token)
-	r.URL.Host = strings.TrimPrefix(a.replicas[rand.N(len(a.replicas))].url, "http://")
+	i := rand.N(len(a.replicas))
+	if r.Header.Get(headerSession) == "" {
+		i = int(a.begun.Add(1)) % len(a.replicas)
+	}
+	r.URL.Host = strings.TrimPrefix(a.replicas[i].url, "http://")
 	r.Host = ""
 	return a.other.RoundTrip(r)
 }

@@ -153,11 +153,16 @@ func (l *load) end(c *http.Client, id string) error {
 		return err
 	}
 	req.Header.Set(headerSession, id)
+	begun := time.Now()
 	resp, err := c.Do(req)
-	if err != nil {
+	switch {
+	case err == nil:
+		return resp.Body.Close()
+	case time.Since(begun) >= l.bridge.opts.IOTimeout:
+		return errTooSlow
+	default:
 		return err
 	}
-	return resp.Body.Close()
 }
 
 // honestClient is an honest client in one session.
@@ -177,12 +182,13 @@ func (l *load) timed(c *honestClient, body string, status int, headers ...string
 	reply, err := l.tryPost(context.Background(), c.Client, body, headers...)
 	limits := &l.bridge.opts
 	switch {
-	case err != nil || reply.Status == status:
-	// The bridge measures from a later time than the client, so the limit has passed for the client, too.
-	case reply.Status == http.StatusNotFound && time.Since(last) >= limits.IdleTimeout,
-		reply.Status == http.StatusRequestTimeout && time.Since(begun) >= limits.IOTimeout:
+	case err == nil && reply.Status == status && (body != initMessage || reply.Header.Get(headerSession) != ""):
+	// The bridge measures from a later time than the client, so the limit has passed for the client, too. The connection may
+	// end before the status or the headers.
+	case time.Since(begun) >= limits.IOTimeout,
+		err == nil && reply.Status == http.StatusNotFound && time.Since(last) >= limits.IdleTimeout:
 		err = errTooSlow
-	default:
+	case err == nil:
 		err = fmt.Errorf("status %d: %s", reply.Status, reply.Body)
 	}
 	l.requests.Add(1)

@@ -104,10 +104,10 @@ func TestReplicasThatDrainServeTheirSessions(t *testing.T) {
 	owner.Expect(other.end(id)).To(Equal(http.StatusNoContent))
 	owner.Eventually(owner.done).Should(Receive(BeNil()))
 
-	// It is gone.
-	reply := other.post(ping, headerSession, id)
-	owner.Expect(reply.Status).To(Equal(http.StatusNotFound))
-	owner.Expect(reply.Body).To(ContainSubstring("the replica that had it is gone; initialize again"))
+	// It is gone, once the other has noticed that its connections have ended.
+	owner.Eventually(func() httpReply { return other.post(ping, headerSession, id) }).Should(And(
+		HaveField("Status", http.StatusNotFound),
+		HaveField("Body", ContainSubstring("the replica that had it is gone; initialize again"))))
 }
 
 func TestDrainEndsWithTheLastForwardedRequest(t *testing.T) {

@@ -33,7 +33,9 @@ type followed struct {
 func follow(t *testing.T, output string, command func(context.Context, *options, *clients, target) error) *followed {
 	t.Helper()
 	streams := testStreams()
-	f := &followed{NewWithT(t), clientOf(app("web", isRunning, hasDrifted).Object), t, gbytes.NewBuffer(), make(chan error, 1), nil}
+	g := NewWithT(t)
+	g.SetDefaultEventuallyTimeout(time.Minute)
+	f := &followed{g, clientOf(app("web", isRunning, hasDrifted).Object), t, gbytes.NewBuffer(), make(chan error, 1), nil}
 	streams.Out = f.out
 	o := &options{IOStreams: streams, output: output, now: func() time.Time { return now }}
 	ctx, stop := context.WithCancel(t.Context())
@@ -149,7 +151,7 @@ func TestStatusIsFollowedAfterAFailedRead(t *testing.T) {
 					return
 				}
 				g.Expect(f.out).To(gbytes.Say("read 3"))
-			}, "5s").Should(Succeed())
+			}).Should(Succeed())
 			if !c.ends {
 				f.stop()
 				f.Eventually(f.ended).Should(Receive(Or(BeNil(), MatchError(context.Canceled))))

@@ -98,9 +98,9 @@ func TestReconcileEndsWhenTheObjectIsDeleted(t *testing.T) {
 		command := &options{IOStreams: testStreams(), now: func() time.Time { return now }}
 		ended <- command.reconcile(t.Context(), &clients{WithWatch: api, namespace: "shop"}, o, "", time.Minute)
 	}()
-	g.Eventually(watched).Should(BeClosed())
+	g.Eventually(watched, time.Minute).Should(BeClosed())
 	g.Expect(c.Delete(t.Context(), o.Object)).To(Succeed())
-	g.Eventually(ended, "10s").Should(Receive(MatchError("AppService shop/web is deleted")))
+	g.Eventually(ended, time.Minute).Should(Receive(MatchError("AppService shop/web is deleted")))
 }
 
 // Another user may replace the request before the manager handles it. A watch may begin with a version from before the
