@@ -366,6 +366,7 @@ func TestDrainWaitsForClientsWhoseConnectionsAreKept(t *testing.T) {
 
 // The shared child counts: a request without a session that is pending gets its response.
 func TestDrainWaitsForRequestsWithoutASession(t *testing.T) {
+	t.Parallel()
 	w := newTestBridge(t, server("sdk"), func(o *Options) { o.DrainIdleTimeout = time.Millisecond }).serve()
 	pending := make(chan httpReply, 1)
 	go func() {

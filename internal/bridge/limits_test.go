@@ -239,7 +239,7 @@ func TestMessageOfTheClientTooLarge(t *testing.T) {
 // between; when the client reads, the child continues.
 func TestSlowClientBlocksItsChild(t *testing.T) {
 	t.Parallel()
-	w := newTestBridge(t, server("chatty"), func(o *Options) { o.StderrLinesPerSecond = 1 << 20 })
+	w := newTestBridge(t, server("chatty"), func(o *Options) { o.StderrLinesPerSecond, o.StopGrace = 1<<20, 50*time.Millisecond })
 	id := w.session()
 	w.Expect(w.logs.String()).To(ContainSubstring("a line that is not a JSON-RPC message"))
 	resp := w.open(http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"flood"}`, headerSession, id)
@@ -270,7 +270,7 @@ func TestSlowClientBlocksItsChild(t *testing.T) {
 // A client that stops reading loses its connection, not its session.
 func TestClientThatStopsReadingLosesItsConnection(t *testing.T) {
 	t.Parallel()
-	w := newTestBridge(t, server("chatty"), func(o *Options) { o.IOTimeout = 200 * time.Millisecond })
+	w := newTestBridge(t, server("chatty"), func(o *Options) { o.IOTimeout, o.StopGrace = 200*time.Millisecond, 50*time.Millisecond })
 	id := w.session()
 	resp := w.open(http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"flood"}`, headerSession, id)
 	defer resp.Body.Close()

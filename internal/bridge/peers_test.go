@@ -176,6 +176,7 @@ func TestForwardsOnce(t *testing.T) {
 // A replica that has not read the newest key yet refuses those that identify themselves by it. It is not gone, so its
 // session is not reported as ended.
 func TestReplicaThatRefusesTheConnectionIsNotGone(t *testing.T) {
+	t.Parallel()
 	former := time.Now().Add(-2 * time.Hour)
 	owner := newReplica(t, tinyServer(), peerstest.Keys(t, former), "a")
 	keys := peerstest.Keys(t, former, former.Add(time.Hour))
@@ -298,6 +299,7 @@ func TestClientsCannotChooseTheirAddress(t *testing.T) {
 
 // 200 sessions live over 4 replicas, and each request goes to another one, while all replicas are replaced.
 func TestRolloutWithoutAffinity(t *testing.T) {
+	t.Parallel()
 	const sessions, replicas = 200, 4
 	keys := peerstest.Keys(t, time.Now().Add(-time.Hour))
 	start := func() *served {
