@@ -71,7 +71,7 @@ func TestFleetAtRestPollsByListing(t *testing.T) {
 		edit   func(*fakecloud.Knobs)
 		want   float64
 	}{
-		"2,500 in one subscription": {2500, layout{subscriptions: 1, groups: 10, vaults: 25}, nil, bar / 5},
+		"1,000 in one subscription": {1000, layout{subscriptions: 1, groups: 4, vaults: 10}, nil, bar / 5},
 		"500 in five subscriptions": {500, layout{subscriptions: 5, groups: 5, vaults: 15}, nil, bar / 5},
 		"a key for each object":     {250, layout{subscriptions: 1, groups: 1, vaults: 3, keyOfEach: true}, nil, bar / 5},
 		"small resource groups":     {200, layout{subscriptions: 1, groups: 50, vaults: 2}, nil, 2*bar + 1},
