@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -42,11 +41,14 @@ components:
 
 func TestMetricsRequireTheReaderRole(t *testing.T) {
 	env := newEnvironment(t)
-	leader := env.leader()
-	_, err := clientset.CoreV1().Pods(systemNamespace).ProxyGet("https", leader.Name, metricsPort, "/metrics", nil).DoRaw(env.ctx)
-	env.Expect(err).To(HaveOccurred())
-	env.Expect(fmt.Sprint(err)).To(Or(ContainSubstring("Unauthorized"), ContainSubstring("Forbidden"), ContainSubstring(http.StatusText(http.StatusUnauthorized)),
-		ContainSubstring("the server has asked for the client to provide credentials")))
+	env.Eventually(func() error { // a leader that loses its Lease exits
+		_, err := clientset.CoreV1().Pods(systemNamespace).ProxyGet("https", env.leader().Name, metricsPort, "/metrics", nil).DoRaw(env.ctx)
+		if err == nil {
+			return StopTrying("the metrics are served without a token")
+		}
+		return err
+	}).Should(MatchError(Or(ContainSubstring("Unauthorized"), ContainSubstring("Forbidden"), ContainSubstring(http.StatusText(http.StatusUnauthorized)),
+		ContainSubstring("the server has asked for the client to provide credentials"))))
 }
 
 // TestMetricsServeTheRenewedCertificate mounts a certificate, which every replica must serve, and renews it without a
