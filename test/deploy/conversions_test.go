@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -20,8 +21,9 @@ import (
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
 
-// patient retries as controllers do.
-var patient = wait.Backoff{Steps: 12, Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Cap: 10 * time.Second}
+// patient retries as controllers do, for about ten minutes, which is longer than any test waits. A Cap would end the retries
+// as soon as it is reached.
+var patient = wait.Backoff{Steps: 40, Duration: 100 * time.Millisecond, Factor: 1.2, Jitter: 0.1}
 
 // unavailable reports whether an error says that the server, and not the request, is at fault.
 func unavailable(err error) bool {
@@ -49,14 +51,14 @@ func TestConversionsWhileReplicasFail(t *testing.T) {
 	}).Should(Succeed())
 	const streams, perSecond = 6, 5
 	var retries atomic.Int64
-	var reason atomic.Value // of the last one
+	var reason atomic.Value // of the last one that counts
 	again := func(err error) bool {
-		if unavailable(err) {
+		// Other errors, such as those of an etcd that is slow, say nothing about the replicas.
+		if unavailable(err) && strings.Contains(err.Error(), "conversion webhook") {
 			retries.Add(1)
 			reason.Store(err.Error())
-			return true
 		}
-		return false
+		return unavailable(err)
 	}
 	var loads []*harness.Load
 	for stream := range streams {

@@ -240,19 +240,23 @@ func (w *fixture) gone(object client.Object) {
 	w.Eventually(func() error { return harness.Gone(w.ctx, w.api, client.ObjectKeyFromObject(object), object) }).Should(Succeed())
 }
 
-// quiet waits until the user has sent no write for a while.
-func (w *fixture) quiet(user string) {
+// quiet waits until the user of a manager has sent no write for a while. That while is made of many short ones in each of
+// which the manager was ready and the API server has answered: that they could not run says nothing.
+func (w *fixture) quiet(m *deploy.Manager) {
 	w.t.Helper()
-	const window = 3 * time.Second
-	began := time.Now()
-	w.Eventually(func() time.Duration {
-		last := began
-		for _, r := range w.audited(0, user).Writes().Except("leases.coordination.k8s.io") {
-			if r.Answered.After(last) {
-				last = r.Answered
-			}
+	const window = 5 * time.Second
+	position, before, rest := w.mark(), time.Now(), time.Duration(0)
+	w.Eventually(func() (time.Duration, error) {
+		err := errors.Join(m.Ready(w.ctx), w.api.Get(w.ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &corev1.Namespace{}))
+		end := w.mark()
+		writes := w.audited(position, m.User).Writes().Except("leases.coordination.k8s.io")
+		now := time.Now()
+		rest += min(now.Sub(before), 2*harness.Interval)
+		position, before = end, now
+		if err != nil || len(writes) > 0 {
+			rest = 0
 		}
-		return time.Since(last)
+		return rest, err
 	}).Should(BeNumerically(">", window), "the manager never came to rest")
 }
 

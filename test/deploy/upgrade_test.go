@@ -41,7 +41,7 @@ func TestUpgradeFromThePreviousCommit(t *testing.T) {
 	old := w.startPod(deploy.Pod{Program: before, Namespace: system, Name: "old", Args: []string{"--leader-election-namespace=" + system, bridge}})
 	objects := w.samples()
 	w.ready(objects...)
-	w.quiet(old.User)
+	w.quiet(old)
 	pods := w.pods("default")
 	w.Expect(pods).NotTo(BeEmpty())
 	mark := w.mark()
@@ -50,7 +50,7 @@ func TestUpgradeFromThePreviousCommit(t *testing.T) {
 	w.install("default")
 	m := w.startPod(deploy.Pod{Program: w.program(), Namespace: system, Name: "new", Args: []string{bridge}})
 	w.handOver(old)
-	w.quiet(m.User)
+	w.quiet(m)
 
 	// Then no pod was replaced, and no child was written, but for what the documentation announces.
 	announced := w.announced(source)

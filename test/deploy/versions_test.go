@@ -350,7 +350,7 @@ func TestUpgradeFromV1alpha1AndBack(t *testing.T) {
 // upgrade replaces a manager of v1alpha1.
 func (f *fleet) upgrade(old *deploy.Manager, round int) *deploy.Manager {
 	f.t.Helper()
-	f.quiet(old.User)
+	f.quiet(old)
 	templates, specs := f.replicaSets(), f.specs()
 
 	// Given a replica of the new version beside the leader of the old one, which writes through its webhook
@@ -368,7 +368,7 @@ func (f *fleet) upgrade(old *deploy.Manager, round int) *deploy.Manager {
 	f.edit(alpha, 1, 2)
 	f.edit(beta, 0, 2)
 	f.isReady(alpha)
-	f.quiet(old.User)
+	f.quiet(old)
 	drifts, err := f.drifts()
 	f.Expect(err).NotTo(HaveOccurred())
 	pods := f.restingPods()
@@ -379,7 +379,7 @@ func (f *fleet) upgrade(old *deploy.Manager, round int) *deploy.Manager {
 	stop := f.work()
 	f.storedIn(beta)
 	stop()
-	f.quiet(m.User)
+	f.quiet(m)
 	took := time.Since(began)
 	requests := f.requestsToWrite(mark, m)
 	written, asked := 0, 0
@@ -506,7 +506,7 @@ func (f *fleet) returnTo(source, program string, m *deploy.Manager) *deploy.Mana
 	f.Eventually(f.references).Should(HaveEach("fixpoint.dev/" + alpha))
 	f.Eventually(f.statusEntries, waitTimeout, convertedInterval).Should(And(HaveLen(f.count*len(kindsOfFleet)), HaveEach("fixpoint.dev/"+alpha)))
 	f.isReady(alpha)
-	f.quiet(old.User)
+	f.quiet(old)
 	f.Expect(f.specs()).To(Equal(specs))
 	f.Expect(f.pods(f.namespace)).To(Equal(pods))
 	return old
