@@ -132,9 +132,31 @@ func (r *release) killLeader() {
 		leader := r.replicas[at]
 		f.Expect(syscall.Kill(leader.process.PID(), syscall.SIGKILL)).To(Succeed())
 		f.Eventually(leader.process.Ended()).Should(BeClosed())
-		r.replicas = slices.Delete(r.replicas, at, at+1)
-		r.add()
+		r.replace(leader)
 		return
+	}
+}
+
+// replace starts another replica in the place of one that has ended.
+func (r *release) replace(ended *replica) {
+	r.fixture.t.Helper()
+	r.replicas = slices.DeleteFunc(r.replicas, func(each *replica) bool { return each == ended })
+	r.add()
+}
+
+// replaceEnded starts a new replica for each that has ended, as a kubelet does: on a busy machine, a leader can lose its
+// Lease and exits then. The only replica of a release is patient, and must not end.
+func (f *fixture) replaceEnded() {
+	f.t.Helper()
+	for _, r := range f.releases {
+		if len(r.replicas) == 1 {
+			continue
+		}
+		for _, each := range slices.Clone(r.replicas) {
+			if !each.process.Running() {
+				r.replace(each)
+			}
+		}
 	}
 }
 
@@ -257,6 +279,7 @@ func (f *fixture) eventuallyReconciled(namespaces ...string) {
 	f.t.Helper()
 	for _, namespace := range namespaces {
 		f.Eventually(func(g Gomega) {
+			f.replaceEnded()
 			var apps v1beta1.AppServiceList
 			g.Expect(f.api.List(f.ctx, &apps, client.InNamespace(namespace))).To(Succeed())
 			var configs corev1.ConfigMapList
