@@ -1,7 +1,6 @@
 package appservice_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -63,14 +62,6 @@ func (w *fixture) events(name string) []string { return w.Events("AppService", n
 func (w *fixture) consistentlyFor(window time.Duration, check func(g Gomega)) {
 	w.T.Helper()
 	w.Consistently(check).WithTimeout(window).WithPolling(window / 20).Should(Succeed())
-}
-
-// readsStale says whether a cache of a manager has lagged so far behind its own writes that it went on without them. It
-// may then repeat a write, which is refused or changes nothing.
-func (w *fixture) readsStale() bool {
-	return slices.ContainsFunc(w.Managers, func(m *harness.Manager) bool {
-		return m.Log.Count("Timed out waiting for the cache to contain the manager's own writes") > 0
-	})
 }
 
 // isNotHot watches the manager for ten seconds, in which it may send at most that many requests: it must

@@ -130,7 +130,9 @@ func TestPlanMatchesWhatTheManagerDoes(t *testing.T) {
 			}
 		}
 		w.Expect(len(writes)).To(BeNumerically(">=", len(step.writes)), "%s: %v", step.given, writes)
-		w.Expect(writes[:len(step.writes)]).To(Equal(step.writes), step.given)
+		if !w.ReadsStale() { // or a write may be repeated before the next one
+			w.Expect(writes[:len(step.writes)]).To(Equal(step.writes), step.given)
+		}
 		if len(step.want) == 0 {
 			w.Expect(writes).To(BeEmpty(), step.given)
 		}

@@ -92,7 +92,7 @@ func TestPrunesConfigOncePodsNoLongerUseIt(t *testing.T) {
 	requests := w.Requests(mark)
 	applied, deleted := requests.Applies().Of("deployments.apps").Succeeded(), requests.Verbs("delete").Of("configmaps").Succeeded()
 	w.Expect(deleted).To(HaveLen(1))
-	if !w.readsStale() {
+	if !w.ReadsStale() {
 		w.Expect(applied).To(HaveLen(1), "%s", requests)
 	}
 	w.Expect(deleted[0].Received).To(BeTemporally(">", applied[0].Answered))
@@ -126,7 +126,7 @@ func TestHandingReplicasOverNeverRemovesPods(t *testing.T) {
 		deleted := requests.Verbs("delete").Of("horizontalpodautoscalers.autoscaling").Where(func(r cluster.Request) bool { return r.Code == http.StatusOK })
 		applied := requests.Applies().Of("deployments.apps").Succeeded()
 		w.Expect(deleted).To(HaveLen(1))
-		if !w.readsStale() {
+		if !w.ReadsStale() {
 			w.Expect(applied).To(HaveLen(1), "%s", requests)
 		}
 		w.Expect(deleted[0].Answered).To(BeTemporally("<", applied[len(applied)-1].Received), "or the two would pull at the number:\n%s", requests)

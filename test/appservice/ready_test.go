@@ -105,7 +105,7 @@ func (w *fixture) tookFewWrites(writes cluster.Requests) {
 	for _, write := range writes {
 		w.Expect(write.FieldManager()).To(Equal("fixpoint-appservice"), "%s", write)
 	}
-	if w.readsStale() {
+	if w.ReadsStale() {
 		return
 	}
 	w.Expect(writes.Succeeded()).To(HaveLen(len(writes)), "%s", writes)

@@ -44,7 +44,7 @@ func TestConfigChangeRollsPodsOnce(t *testing.T) {
 			w.Expect(configs()).To(HaveLen(2), "that before, and one write")
 			w.Expect(w.deployment("web").Generation).To(Equal(generation+1), "one write")
 			applies := w.Requests(mark).Applies()
-			if !w.readsStale() {
+			if !w.ReadsStale() {
 				w.Expect(applies.Of("configmaps")).To(HaveLen(1), "%s", applies)
 				w.Expect(applies.Of("deployments.apps")).To(HaveLen(1), "%s", applies)
 			}

@@ -78,6 +78,14 @@ func (e *Env) Checked(kind, name, phase string, times int) {
 	e.Eventually(checks).Should(gomega.BeNumerically(">=", before+times), "checks of the %s of %s", phase, name)
 }
 
+// ReadsStale says whether a cache of a manager has lagged so far behind its own writes that it went on without them. It
+// may then repeat a write, which is refused or changes nothing.
+func (e *Env) ReadsStale() bool {
+	return slices.ContainsFunc(e.Managers, func(m *Manager) bool {
+		return m.Log.Count("Timed out waiting for the cache to contain the manager's own writes") > 0
+	})
+}
+
 // Log holds what a manager logs, debug lines included.
 type Log struct {
 	mu    sync.Mutex

@@ -19,6 +19,8 @@ import (
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/controllers"
 	"github.com/fixpoint-dev/fixpoint/controllers/mcpserver"
+	"github.com/fixpoint-dev/fixpoint/internal/workload"
+	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/harness"
 )
@@ -83,11 +85,18 @@ func TestFewWritesFromNothingToReady(t *testing.T) {
 	w.Settled()
 
 	writes := w.Requests(w.Began).Writes()
-	w.Expect(len(writes)).To(BeNumerically("<=", 7), "writes from nothing to Ready:\n%s", writes)
 	t.Logf("%d writes:\n%s", len(writes), writes)
 	for _, write := range writes {
 		w.Expect(write.FieldManager()).To(Equal("fixpoint-mcpserver"), "%s", write)
-		w.Expect(write.Code).To(BeNumerically("<", 300), "%s", write)
+	}
+	if !w.ReadsStale() { // or writes may be repeated
+		// A rollout that takes longer than the first report waits is reported then, and after each further interval.
+		atMost, took := 7, writes[len(writes)-1].Received.Sub(writes[0].Received)
+		if took > workload.ReportInterval {
+			atMost += 1 + int((took-workload.ReportInterval)/phases.ProgressInterval)
+		}
+		w.Expect(len(writes)).To(BeNumerically("<=", atMost), "writes from nothing to Ready:\n%s", writes)
+		w.Expect(writes.Succeeded()).To(HaveLen(len(writes)), "%s", writes)
 	}
 	w.Expect(w.server.requests("/mcp")).To(BeZero(), "nobody asks")
 }
@@ -177,7 +186,8 @@ func TestDeletionIsCompleteWhenItReturns(t *testing.T) {
 		return slices.Contains([]string{"horizontalpodautoscalers", "ingresses", "httproutes", "secrets"}, resource) // see needCluster
 	})
 	w.Expect(want[0]).To(Equal("configmaps"), "that of contracts")
-	w.Expect(order).To(Equal(want[1:]), "a server that is not probed has no contract")
+	// A cache that lags shows an object as it was before its deletion, which is then repeated.
+	w.Expect(slices.Compact(order)).To(Equal(want[1:]), "a server that is not probed has no contract")
 }
 
 // Pods must not run without their NetworkPolicy, neither before it is created nor after it is deleted.
