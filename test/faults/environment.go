@@ -48,7 +48,11 @@ func (c *Cluster) NewEnvironment(ctx context.Context, kinds ...string) (*Environ
 		return nil, errors.New("creating an environment: at least one kind is required")
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "env-"}}
-	if err := c.API.Create(ctx, namespace); err != nil {
+	err := c.API.Create(ctx, namespace)
+	for isServerTimeout(err) { // a namespace that was created nevertheless stays empty
+		err = c.API.Create(ctx, namespace)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("creating an environment: %w", err)
 	}
 	env := &Environment{

@@ -34,10 +34,25 @@ func (env *Environment) As(manager string) client.Client {
 	return client.WithFieldOwner(env.Cluster.API, manager)
 }
 
-// Create creates an object in the environment's namespace, as the user.
+// Create creates an object in the environment's namespace, as the user, and retries server timeouts.
 func (env *Environment) Create(ctx context.Context, object client.Object) error {
 	object.SetNamespace(env.Namespace)
-	return env.As(user).Create(ctx, object)
+	err := env.As(user).Create(ctx, object)
+	if !isServerTimeout(err) {
+		return err
+	}
+	for isServerTimeout(err) {
+		err = env.As(user).Create(ctx, object)
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	// A call that timed out has created it, unless an object of that name is still being deleted.
+	live, ok := object.DeepCopyObject().(client.Object)
+	if !ok || env.Cluster.API.Get(ctx, env.Key(object.GetName()), live) != nil || live.GetDeletionTimestamp() != nil {
+		return err
+	}
+	return env.Cluster.API.Get(ctx, env.Key(object.GetName()), object)
 }
 
 // Edit updates an object under a field manager and retries conflicts and server timeouts. The change must
