@@ -222,9 +222,7 @@ func TestChangesObjectsAfterShowingWhatHappens(t *testing.T) {
 
 	edit("COLOR: green", "COLOR: blue")
 	b.sees("+   COLOR: blue")
-	bob := app()
-	bob.Spec.Config["SIZE"] = "10"
-	w.Expect(w.As("bob").Update(w.Ctx, bob)).To(Succeed())
+	harness.Update(w, "bob", "web", &v1beta1.AppService{}, func(a *v1beta1.AppService) { a.Spec.Config["SIZE"] = "10" })
 	b.click("Apply")
 	b.sees("the spec has changed since it was read")
 	b.Expect(app().Spec.Config).To(Equal(map[string]string{"COLOR": "green", "SIZE": "10"}), "the change by bob is not reverted")

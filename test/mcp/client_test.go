@@ -27,7 +27,7 @@ func TestTypeScriptClientDiscoversTheProvider(t *testing.T) {
 	}).ShouldNot(BeEmpty())
 	address := everything(t, g, b, "-stateless=false")
 	protected := func() string {
-		at := freeAddress(g)
+		at := freeAddress(t, g)
 		return proxied(t, g, b, address, "-listen", at, "-issuer", found[1], "-resource", "http://"+at+"/", "-scopes", "openid")
 	}
 	endpoint, other := protected(), protected()

@@ -93,7 +93,7 @@ func TestConformance(t *testing.T) {
 // everything serves the SDK's everything server, and returns its address.
 func everything(t *testing.T, g *WithT, b tools, flags ...string) string {
 	t.Helper()
-	address := freeAddress(g)
+	address := freeAddress(t, g)
 	serve(t, g, exec.Command(b.everything, append([]string{"-http", address}, flags...)...))
 	g.Eventually(func() bool { return answers("http://" + address + "/") }).Should(BeTrue())
 	return address

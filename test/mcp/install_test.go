@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
 
+	"github.com/fixpoint-dev/fixpoint/test/cluster"
 	"github.com/fixpoint-dev/fixpoint/test/npm"
 )
 
@@ -151,9 +151,11 @@ func answers(url string) bool {
 	return !strings.HasSuffix(url, "/readyz") || resp.StatusCode == http.StatusOK
 }
 
-func freeAddress(g *WithT) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// freeAddress is a loopback address that is reserved until the test ends.
+func freeAddress(t *testing.T, g *WithT) string {
+	t.Helper()
+	address, release, err := cluster.FreeAddress()
 	g.Expect(err).NotTo(HaveOccurred())
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(release)
+	return address
 }
