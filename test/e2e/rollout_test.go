@@ -246,7 +246,7 @@ func TestRolloutLosesNoSessionThatAnyPodServes(t *testing.T) {
 
 // drainTime is how long sessions can continue after their pod was deleted. All pods are replaced within it, on a busy machine
 // too. No test waits until it is over.
-const drainTime = 8 * time.Minute
+const drainTime = 5 * time.Minute
 
 // drainedFor returns how long ago the first of the terminating pods was deleted.
 func (env *environment) drainedFor(labels client.MatchingLabels) time.Duration {
