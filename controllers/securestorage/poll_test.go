@@ -71,7 +71,7 @@ func TestFleetAtRestPollsByListing(t *testing.T) {
 		edit   func(*fakecloud.Knobs)
 		want   float64
 	}{
-		"1,000 in one subscription": {1000, layout{subscriptions: 1, groups: 4, vaults: 10}, nil, bar / 5},
+		"500 in one subscription":   {500, layout{subscriptions: 1, groups: 2, vaults: 5}, nil, bar / 5},
 		"500 in five subscriptions": {500, layout{subscriptions: 5, groups: 5, vaults: 15}, nil, bar / 5},
 		"a key for each object":     {250, layout{subscriptions: 1, groups: 1, vaults: 3, keyOfEach: true}, nil, bar / 5},
 		"small resource groups":     {200, layout{subscriptions: 1, groups: 50, vaults: 2}, nil, 2*bar + 1},
@@ -149,7 +149,7 @@ func (f *fixture) vault() string { return f.storage.Spec.Key.Vault.Name }
 
 // A change in Azure is noticed within the poll interval and its jitter, whenever it comes.
 func TestFleetNoticesDriftWithinPollInterval(t *testing.T) {
-	const size, moments = 20, 4
+	const size, moments = 10, 4
 	for name, drift := range drifts {
 		t.Run(name, func(t *testing.T) {
 			for moment := range moments {
