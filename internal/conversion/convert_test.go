@@ -110,9 +110,10 @@ func TestConversionsRoundTrip(t *testing.T) {
 			t.Run(d.kind+" from "+from[len(group)+1:], func(t *testing.T) {
 				t.Parallel()
 				g, random := NewWithT(t), generator{rand.New(rand.NewPCG(*seed, 0))}
-				converter := conversions[to]
+				converter, properties := conversions[to], d.versions[from]
+				schema := shapeOf(&properties)
 				for i := range *samples {
-					object := random.object(d.kind, from, d.versions[from])
+					object := random.object(d.kind, from, schema)
 					converted, err := Convert(object, to)
 					g.Expect(err).NotTo(HaveOccurred(), "%s", object)
 					if i%20 == 0 { // the reference takes fifty times as long

@@ -4,16 +4,19 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 )
 
@@ -49,93 +52,150 @@ func definitions(t *testing.T) []definition {
 	return all
 }
 
+// shape is what the generator needs of a schema. It has fields in the order of their names, so that a seed replays the same
+// objects.
+type shape struct {
+	kind       string
+	enum       []string // in JSON
+	intOrText  bool
+	isTime     bool
+	least      int
+	fields     []member
+	items      *shape
+	additional *shape
+	// keepsUnknown is set if fields that are not in the schema are kept.
+	keepsUnknown bool
+}
+
+// member is a field of an object.
+type member struct {
+	name     string
+	required bool
+	*shape
+}
+
+func shapeOf(schema *apiextensionsv1.JSONSchemaProps) *shape {
+	s := &shape{
+		kind: schema.Type, intOrText: schema.XIntOrString, isTime: schema.Format == "date-time",
+		keepsUnknown: ptr.Deref(schema.XPreserveUnknownFields, false), least: int(ptr.Deref(schema.Minimum, 0)),
+	}
+	for _, value := range schema.Enum {
+		s.enum = append(s.enum, string(value.Raw))
+	}
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		s.fields = append(s.fields, member{name, slices.Contains(schema.Required, name), shapeOf(ptr.To(schema.Properties[name]))})
+	}
+	if schema.Items != nil {
+		s.items = shapeOf(schema.Items.Schema)
+	}
+	if schema.AdditionalProperties != nil && schema.AdditionalProperties.Schema != nil {
+		s.additional = shapeOf(schema.AdditionalProperties.Schema)
+	}
+	return s
+}
+
 // generator makes random values that a schema permits. It does not evaluate patterns and rules, which conversions do
 // not depend on.
 type generator struct{ *rand.Rand }
 
 // object returns the JSON of a random object, in the form in which the API server sends it.
-func (r generator) object(kind, apiVersion string, schema apiextensionsv1.JSONSchemaProps) []byte {
-	object, _ := r.value(schema, 0).(map[string]any)
-	object["apiVersion"], object["kind"] = apiVersion, kind
-	object["metadata"] = map[string]any{
-		"name": "web", "namespace": "shop", "uid": fmt.Sprint(r.Uint64()), "generation": r.IntN(9),
-		"annotations":   map[string]any{"tls": "true", "spec.protocol.tls": "x", "fixpoint.dev/v1beta1": r.text(40)},
-		"managedFields": []any{map[string]any{"manager": "a", "apiVersion": v1alpha1, "fieldsV1": map[string]any{"f:spec": map[string]any{"f:protocol": map[string]any{"f:tls": map[string]any{}}}}}},
+func (r generator) object(kind, apiVersion string, s *shape) []byte {
+	b := fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"annotations":{"fixpoint.dev/v1beta1":%s,"spec.protocol.tls":"x","tls":"true"},`+
+		`"generation":%d,"managedFields":[{"apiVersion":%q,"fieldsV1":{"f:spec":{"f:protocol":{"f:tls":{}}}},"manager":"a"}],`+
+		`"name":"web","namespace":"shop","uid":"%d"}`, apiVersion, kind, r.text(40), r.IntN(9), v1alpha1, r.Uint64())
+	for _, f := range s.fields {
+		if f.name > "metadata" && r.occurs(f, 0) {
+			b = r.value(fmt.Appendf(b, ",%q:", f.name), f.shape, 1)
+		}
 	}
-	encoded, err := json.Marshal(object)
-	if err != nil {
-		panic(err)
-	}
-	return encoded
+	return append(b, '}')
 }
 
-func (r generator) value(schema apiextensionsv1.JSONSchemaProps, depth int) any {
-	if len(schema.Enum) > 0 {
-		var chosen any
-		if err := json.Unmarshal(schema.Enum[r.IntN(len(schema.Enum))].Raw, &chosen); err != nil {
-			panic(err)
-		}
-		return chosen
+// occurs decides whether an object has a field. Explicit zeros and empty objects and lists occur, as well as omitted
+// fields. Types of Kubernetes are deep, and rarely filled.
+func (r generator) occurs(f member, depth int) bool {
+	return f.required || r.IntN(3+max(0, depth-4)*4) > 0 == (depth < 4)
+}
+
+// value appends the JSON of a random value.
+func (r generator) value(b []byte, s *shape, depth int) []byte {
+	if len(s.enum) > 0 {
+		return append(b, s.enum[r.IntN(len(s.enum))]...)
 	}
-	if schema.XIntOrString {
+	if s.intOrText {
 		if r.IntN(2) == 0 {
-			return r.IntN(1000)
+			return strconv.AppendInt(b, int64(r.IntN(1000)), 10)
 		}
-		return "1000m"
+		return append(b, `"1000m"`...)
 	}
-	switch schema.Type {
+	switch s.kind {
 	case "object":
-		return r.properties(schema, depth)
+		return r.properties(b, s, depth)
 	case "array":
-		items := []any{}
-		for range r.IntN(4) {
-			items = append(items, r.value(*schema.Items.Schema, depth+1))
+		b = append(b, '[')
+		for i := range r.IntN(4) {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = r.value(b, s.items, depth+1)
 		}
-		return items
+		return append(b, ']')
 	case "boolean":
-		return r.IntN(2) == 0
+		return strconv.AppendBool(b, r.IntN(2) == 0)
 	case "integer", "number":
-		least := int64(0)
-		if schema.Minimum != nil {
-			least = int64(*schema.Minimum)
-		}
-		return least + int64(r.IntN(100))
+		return strconv.AppendInt(b, int64(s.least+r.IntN(100)), 10)
 	default:
-		if schema.Format == "date-time" {
-			return "2026-05-01T12:00:00Z"
+		if s.isTime {
+			return append(b, `"2026-05-01T12:00:00Z"`...)
 		}
-		return r.text(30)
+		return append(b, r.text(30)...)
 	}
 }
 
-func (r generator) properties(schema apiextensionsv1.JSONSchemaProps, depth int) any {
-	object := map[string]any{}
-	for name, property := range schema.Properties {
-		// Explicit zeros and empty objects and lists occur, as well as omitted fields. Types of Kubernetes are deep, and
-		// rarely filled.
-		if slices.Contains(schema.Required, name) || r.IntN(3+max(0, depth-4)*4) > 0 == (depth < 4) {
-			object[name] = r.value(property, depth+1)
+func (r generator) properties(b []byte, s *shape, depth int) []byte {
+	b = append(b, '{')
+	begun := len(b)
+	name := func(encoded string) {
+		if len(b) > begun {
+			b = append(b, ',')
+		}
+		b = append(append(b, encoded...), ':')
+	}
+	for _, f := range s.fields {
+		if r.occurs(f, depth) {
+			name(strconv.Quote(f.name))
+			b = r.value(b, f.shape, depth+1)
 		}
 	}
-	if additional := schema.AdditionalProperties; additional != nil && additional.Schema != nil {
+	if s.additional != nil {
+		names := map[string]bool{}
 		for range r.IntN(4) {
-			object[r.text(10)] = r.value(*additional.Schema, depth+1)
+			names[r.text(10)] = true
+		}
+		for _, encoded := range slices.Sorted(maps.Keys(names)) {
+			name(encoded)
+			b = r.value(b, s.additional, depth+1)
 		}
 	}
-	if schema.XPreserveUnknownFields != nil && *schema.XPreserveUnknownFields {
-		object["protocol"] = map[string]any{"tls": true, "disabled": []any{r.text(5)}}
+	if s.keepsUnknown {
+		name(`"protocol"`)
+		b = append(append(append(b, `{"disabled":[`...), r.text(5)...), `],"tls":true}`...)
 	}
-	return object
+	return append(b, '}')
 }
 
 // pieces are characters that JSON escapes, and what looks like fields.
 var pieces = []string{`"`, `\`, `{`, `}`, `[`, `,`, `:`, "\n", "\u2028", "é", "𝄞", "<", `"tls":true`, "apiVersion", "a", "0", " "}
 
-// text returns a string of [pieces].
+// text returns the JSON of a string of [pieces].
 func (r generator) text(limit int) string {
 	var b strings.Builder
 	for range r.IntN(limit) {
 		b.WriteString(pieces[r.IntN(len(pieces))])
 	}
-	return b.String()
+	encoded, err := json.Marshal(b.String())
+	if err != nil {
+		panic(err)
+	}
+	return string(encoded)
 }
