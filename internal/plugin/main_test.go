@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"os"
@@ -17,7 +17,7 @@ const argumentsVariable = "FIXPOINT_PLUGIN_TEST_ARGUMENTS"
 func TestMain(m *testing.M) {
 	if arguments := os.Getenv(argumentsVariable); arguments != "" {
 		os.Args = append(os.Args[:1], strings.Fields(arguments)...)
-		main()
+		Main()
 	}
 	os.Exit(m.Run())
 }
