@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -167,7 +166,7 @@ func (w *fixture) openPort(kubeconfig string, args ...string) (address string, e
 	ctx, interrupt := context.WithCancel(w.Ctx)
 	w.T.Cleanup(interrupt)
 	ended := make(chan int, 1)
-	args = append([]string{"mcp", "connect", "tools", "--local-port=0", "-o=json", "--kubeconfig", kubeconfig, "--cache-dir", filepath.Join(w.T.TempDir(), "cache"), "-n", w.Namespace}, args...)
+	args = append([]string{"mcp", "connect", "tools", "--local-port=0", "-o=json", "--kubeconfig", kubeconfig, "-n", w.Namespace}, args...)
 	go func() {
 		ended <- plugin.Run(ctx, args, genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: errs})
 	}()

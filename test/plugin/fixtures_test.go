@@ -72,7 +72,7 @@ func (w *fixture) kubectlFixpoint(args ...string) result {
 
 func (w *fixture) run(ctx context.Context, kubeconfig string, in []byte, args ...string) result {
 	var out, errs bytes.Buffer
-	flags := []string{"--kubeconfig", kubeconfig, "--cache-dir", filepath.Join(w.T.TempDir(), "cache"), "-n", w.Namespace}
+	flags := []string{"--kubeconfig", kubeconfig, "-n", w.Namespace}
 	if args[0] == cobra.ShellCompRequestCmd {
 		args = append([]string{args[0]}, append(flags, args[1:]...)...) // what is to be completed comes last
 	} else {

@@ -3,7 +3,6 @@ package plugin_test
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -54,7 +53,7 @@ func (w *fixture) watch(args ...string) (shows *screen, end func()) {
 	copied.Go(func() { _, _ = terminal.WriteTo(shows) })
 	ctx, cancel := context.WithCancel(w.Ctx)
 	ended := make(chan int, 1)
-	args = append(args, "-w", "-n", w.Namespace, "--kubeconfig", w.kubeconfig, "--cache-dir", filepath.Join(w.T.TempDir(), "cache"))
+	args = append(args, "-w", "-n", w.Namespace, "--kubeconfig", w.kubeconfig)
 	go func() {
 		ended <- plugin.Run(ctx, args, genericiooptions.IOStreams{In: os.Stdin, Out: tty, ErrOut: tty})
 	}()
