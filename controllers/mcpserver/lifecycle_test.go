@@ -144,6 +144,20 @@ func exposed(s *spec) {
 	s.HTTPRoute = &v1beta1.MCPServerHTTPRoute{ParentRefs: []v1beta1.MCPServerParentRef{{Name: "public"}}, Hostnames: []string{"tools.example.com"}, Path: "/"}
 }
 
+// The managers of most installations have no permission on Secrets.
+func TestMissingPermissionOnSecretsSaysHowToGrantIt(t *testing.T) {
+	l := newLifecycle(t, setup.Options{}, fakeGateways{}, forwardingHTTP)
+	l.refuses = func(call ssatest.Call) error {
+		if call.Kind.Kind != "Secret" || call.Verb != "apply" {
+			return nil
+		}
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "tools-session-keys", errors.New(`User "fixpoint" cannot patch resource "secrets" in API group "" in the namespace "acme"`))
+	}
+	_, _ = l.engine.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "acme", Name: "tools"}})
+	l.Expect(meta.FindStatusCondition(l.server().Status.Conditions, v1beta1.ConditionSessionKeysReady)).To(And(
+		HaveField("Reason", "Forbidden"), HaveField("Message", ContainSubstring("set rbac.sessionKeys of the chart"))))
+}
+
 func TestServerBecomesReady(t *testing.T) {
 	l := newLifecycle(t, setup.Options{}, fakeGateways{}, exposed)
 	l.Expect(l.Create(t.Context(), &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: "nginx"}})).To(Succeed())

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/rest"
@@ -93,6 +95,8 @@ type managed struct {
 	protectedLate bool
 	// reads of the SecureStorage from the cache.
 	reads int
+	// deniesSecrets refuses to write Secrets.
+	deniesSecrets atomic.Bool
 }
 
 // withManager runs a test with a SecureStorage that was reconciled once.
@@ -108,6 +112,10 @@ func withManager(t *testing.T, test func(*managed), edits ...func(*v1beta1.Secur
 			Intercept: func(call ssatest.Call) error {
 				if call.Verb == "get" && call.Kind.Kind == "SecureStorage" && call.Cached && !call.Done {
 					m.reads++
+				}
+				if call.Verb == "apply" && call.Kind.Kind == "Secret" && !call.Done && m.deniesSecrets.Load() {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, call.Key.Name,
+						errors.New(`User "fixpoint" cannot patch resource "secrets" in API group "" in the namespace "billing"`))
 				}
 				return nil
 			},
@@ -179,6 +187,16 @@ func TestManagerBuildsAndDeletesAnAccount(t *testing.T) {
 		_, err = m.cloud.AccountKeys(accountName(m.storage))
 		m.Expect(err).To(HaveOccurred(), "the account is deleted")
 	}, exporting)
+}
+
+// The managers of most installations have no permission on Secrets.
+func TestManagerSaysHowToGrantThePermissionOnSecrets(t *testing.T) {
+	withManager(t, func(m *managed) {
+		m.deniesSecrets.Store(true)
+		wait(5 * time.Minute)
+		m.Expect(meta.FindStatusCondition(m.now().Status.Conditions, v1beta1.ConditionAccountKeysReady)).To(And(
+			HaveField("Reason", "Forbidden"), HaveField("Message", ContainSubstring("set rbac.accountKeys of the chart"))))
+	}, exportingKeys)
 }
 
 // The finalizer of the Secret is written without a cache, and before the account is created.

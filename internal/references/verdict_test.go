@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ func TestVerdict(t *testing.T) {
 	g.Expect(references.Finding{}.Verdict().String()).To(Equal("done (Ready: all referenced objects exist)"))
 	missing := references.Finding{Missing: []string{"Secret a", "key k of Secret b"}, MayBeOptional: true}.Verdict()
 	g.Expect(missing.String()).To(Equal("wait (DependencyMissing: missing: Secret a, key k of Secret b; create the missing objects and keys, or mark the references optional)"))
+	g.Expect(missing.After()).To(Equal(time.Minute), "not all of them are watched")
 }
 
 // A ServiceAccount, a claim, an image pull secret or a Secret of the probes has no field that makes it optional.
@@ -37,6 +39,7 @@ func TestOnlyWhatCanBeOptionalIsToBeMarkedSo(t *testing.T) {
 		"a ServiceAccount":     {[]references.Reference{of(references.ServiceAccount, false)}, create},
 		"an image pull secret": {[]references.Reference{of(references.Secret, false)}, create},
 		"both":                 {[]references.Reference{of(references.ServiceAccount, false), of(references.Secret, true)}, create + optional},
+		"a variable first":     {[]references.Reference{of(references.Secret, true), of(references.ServiceAccount, false)}, create + optional},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
