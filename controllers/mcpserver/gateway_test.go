@@ -417,6 +417,15 @@ func TestMissingPermissionToWatchGatewaysIsReported(t *testing.T) {
 		synctest.Wait()
 		c.Expect(g.denied()).NotTo(HaveOccurred(), "the API was removed")
 	}, step)
+	follow(t, true, func(c *gatewayCluster, g *gatewayAPI) {
+		c.Expect(g.isKnown()).To(BeFalse())
+		c.mu.Lock()
+		c.forbids = true
+		c.mu.Unlock()
+		<-time.After(time.Second)
+		synctest.Wait()
+		c.Expect(g.isKnown()).To(BeTrue(), "reconciles do not wait for a permission")
+	}, step)
 }
 
 // A list of HTTPRoutes that begins before the API is removed does not end.
@@ -498,6 +507,7 @@ func TestGatewayAPIThatIsDefinedAndNotServedYetIsRetried(t *testing.T) {
 			follow(t, true, func(c *gatewayCluster, g *gatewayAPI) {
 				c.Expect(g.isServed()).To(BeFalse())
 				c.Expect(g.isKnown()).To(BeFalse())
+				c.Expect(g.denied()).NotTo(HaveOccurred(), "no permission is missing")
 				for _, built := range c.built[1:] {
 					c.Expect(built.isRunning).To(BeFalse(), "what was started is stopped")
 				}

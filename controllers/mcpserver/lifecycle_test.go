@@ -155,7 +155,7 @@ func TestMissingPermissionOnSecretsSaysHowToGrantIt(t *testing.T) {
 	}
 	_, _ = l.engine.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "acme", Name: "tools"}})
 	l.Expect(meta.FindStatusCondition(l.server().Status.Conditions, v1beta1.ConditionSessionKeysReady)).To(And(
-		HaveField("Reason", "Forbidden"), HaveField("Message", ContainSubstring("set rbac.sessionKeys of the chart"))))
+		HaveField("Reason", "Forbidden"), HaveField("Message", ContainSubstring("set rbac.sessionKeys of the chart, or apply the component config/session-keys, or remove spec.sessionRouting; see Permissions in docs/operations.md"))))
 }
 
 func TestServerBecomesReady(t *testing.T) {
@@ -271,7 +271,7 @@ func TestMissingPermissionOnSecretsIsInTheCondition(t *testing.T) {
 	}
 	c := meta.FindStatusCondition(l.server().Status.Conditions, v1beta1.ConditionSessionKeysReady)
 	l.Expect(c).NotTo(BeNil())
-	l.Expect(c.Message).To(ContainSubstring("set rbac.sessionKeys of the chart"))
+	l.Expect(c.Message).To(ContainSubstring("set rbac.sessionKeys of the chart, or apply the component config/session-keys, or remove spec.sessionRouting; see Permissions in docs/operations.md"))
 }
 
 // The cache holds no pods.

@@ -195,7 +195,7 @@ func TestManagerSaysHowToGrantThePermissionOnSecrets(t *testing.T) {
 		m.deniesSecrets.Store(true)
 		wait(5 * time.Minute)
 		m.Expect(meta.FindStatusCondition(m.now().Status.Conditions, v1beta1.ConditionAccountKeysReady)).To(And(
-			HaveField("Reason", "Forbidden"), HaveField("Message", ContainSubstring("set rbac.accountKeys of the chart"))))
+			HaveField("Reason", "Forbidden"), HaveField("Message", ContainSubstring("set rbac.accountKeys of the chart, or apply the component config/account-keys, or remove spec.export.accountKeys; see Permissions in docs/operations.md"))))
 	}, exportingKeys)
 }
 
