@@ -31,7 +31,7 @@ const (
 	exitChanges = 2
 )
 
-// Command makes a command that is not of this package, with the flags that all commands share.
+// Command makes a command that is not of this package. Its config is what the kubeconfig and the flags of all commands give.
 type Command func(streams genericiooptions.IOStreams, config func() (*rest.Config, error)) *cobra.Command
 
 // Run runs the plugin and returns the exit code.

@@ -62,8 +62,10 @@ func TestDeletionTearsDownInReverseOrder(t *testing.T) {
 	}
 	want, err := suite.DeletionOrder(appservice.Name)
 	w.Expect(err).NotTo(HaveOccurred())
-	// A cache that lags shows an object as it was before its deletion, which is then repeated.
-	w.Expect(slices.Compact(order)).To(Equal(append(want, "jobs")), "the Job of the hook is no child, and is deleted last")
+	if w.ReadsStale() { // then a deletion may be repeated
+		order = slices.Compact(order)
+	}
+	w.Expect(order).To(Equal(append(want, "jobs")), "the Job of the hook is no child, and is deleted last")
 
 	// A new one of the same name starts clean.
 	second := w.createReady("web", config("B", "2"))

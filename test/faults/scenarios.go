@@ -37,14 +37,11 @@ func (env *Environment) As(manager string) client.Client {
 // Create creates an object in the environment's namespace, as the user, and retries server timeouts.
 func (env *Environment) Create(ctx context.Context, object client.Object) error {
 	object.SetNamespace(env.Namespace)
-	err := env.As(user).Create(ctx, object)
-	if !isServerTimeout(err) {
-		return err
-	}
+	err, isRetry := env.As(user).Create(ctx, object), false
 	for isServerTimeout(err) {
-		err = env.As(user).Create(ctx, object)
+		err, isRetry = env.As(user).Create(ctx, object), true
 	}
-	if !apierrors.IsAlreadyExists(err) {
+	if !isRetry || !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	// A call that timed out has created it, unless an object of that name is still being deleted.

@@ -186,8 +186,10 @@ func TestDeletionIsCompleteWhenItReturns(t *testing.T) {
 		return slices.Contains([]string{"horizontalpodautoscalers", "ingresses", "httproutes", "secrets"}, resource) // see needCluster
 	})
 	w.Expect(want[0]).To(Equal("configmaps"), "that of contracts")
-	// A cache that lags shows an object as it was before its deletion, which is then repeated.
-	w.Expect(slices.Compact(order)).To(Equal(want[1:]), "a server that is not probed has no contract")
+	if w.ReadsStale() { // then a deletion may be repeated
+		order = slices.Compact(order)
+	}
+	w.Expect(order).To(Equal(want[1:]), "a server that is not probed has no contract")
 }
 
 // Pods must not run without their NetworkPolicy, neither before it is created nor after it is deleted.
