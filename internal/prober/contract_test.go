@@ -694,6 +694,10 @@ func TestErrorOfAReplicaIsForgottenWithItsContract(t *testing.T) {
 	r := verified(t, map[string]string{"a": ""}, []string{"a"}, nil)
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": tooManyItems}))
 	r.Set(name("web"), Target{URL: "http://web/mcp", Addresses: []string{"a"}, Interval: time.Minute})
+	r.setScript(func(ctx context.Context, _ job) answer { // so that no list ends by itself
+		<-ctx.Done()
+		return answer{err: &Error{Kind: Refused}}
+	})
 	r.verify([]string{"a"}, nil)
 	g.Expect(r.offered()).To(Equal(map[string]string{"a": ""}), "it has not been listed since")
 }
