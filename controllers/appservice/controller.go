@@ -122,7 +122,6 @@ func definition(dependencies phases.Dependencies, o Options, r *references.Reade
 }
 
 // hasIngress selects the AppServices that a change of an IngressClass may affect.
-func hasIngress(object client.Object) bool {
-	app, ok := object.(*v1beta1.AppService)
-	return ok && app.Spec.Ingress != nil
+func hasIngress(app *v1beta1.AppService) bool {
+	return app.Spec.Ingress != nil
 }

@@ -316,7 +316,6 @@ func probedServer(reader client.Reader) handler.MapFunc {
 }
 
 // hasIngress selects the MCPServers that a change of an IngressClass may affect.
-func hasIngress(object client.Object) bool {
-	server, ok := object.(*v1beta1.MCPServer)
-	return ok && server.Spec.Ingress != nil
+func hasIngress(server *v1beta1.MCPServer) bool {
+	return server.Spec.Ingress != nil
 }

@@ -310,9 +310,8 @@ func (g *gatewayAPI) enqueue(ctx context.Context) {
 
 // serversWithRoute lists the MCPServers whose route refers to the Gateway, or all with a route if it is nil.
 func (g *gatewayAPI) serversWithRoute(ctx context.Context, gateway client.Object) []reconcile.Request {
-	return setup.Enqueue(g.mgr.GetClient(), &v1beta1.MCPServerList{}, func(o client.Object) bool {
-		server, ok := o.(*v1beta1.MCPServer)
-		return ok && server.Spec.HTTPRoute != nil && (gateway == nil || refersTo(server, gateway))
+	return setup.Enqueue(g.mgr.GetClient(), &v1beta1.MCPServerList{}, func(server *v1beta1.MCPServer) bool {
+		return server.Spec.HTTPRoute != nil && (gateway == nil || refersTo(server, gateway))
 	})(ctx, gateway)
 }
 

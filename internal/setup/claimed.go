@@ -48,7 +48,7 @@ func enqueue(queue workqueue.TypedRateLimitingInterface[reconcile.Request], requ
 }
 
 // Enqueue maps an event to the objects of a kind that are selected.
-func Enqueue(reader client.Reader, kind client.ObjectList, selected func(client.Object) bool) handler.MapFunc {
+func Enqueue[T client.Object](reader client.Reader, kind client.ObjectList, selected func(T) bool) handler.MapFunc {
 	return func(ctx context.Context, changed client.Object) []reconcile.Request {
 		keys, err := Objects(ctx, reader, kind, selected)
 		if err != nil {
@@ -63,7 +63,7 @@ func Enqueue(reader client.Reader, kind client.ObjectList, selected func(client.
 }
 
 // Objects returns the keys of the objects of a kind that are selected.
-func Objects(ctx context.Context, reader client.Reader, kind client.ObjectList, selected func(client.Object) bool) ([]client.ObjectKey, error) {
+func Objects[T client.Object](ctx context.Context, reader client.Reader, kind client.ObjectList, selected func(T) bool) ([]client.ObjectKey, error) {
 	list, ok := kind.DeepCopyObject().(client.ObjectList)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a list", kind)
@@ -73,7 +73,7 @@ func Objects(ctx context.Context, reader client.Reader, kind client.ObjectList, 
 	}
 	var keys []client.ObjectKey
 	err := meta.EachListItem(list, func(item runtime.Object) error {
-		if object, ok := item.(client.Object); ok && selected(object) {
+		if object, ok := item.(T); ok && selected(object) {
 			keys = append(keys, client.ObjectKeyFromObject(object))
 		}
 		return nil
