@@ -264,9 +264,6 @@ func (p *Proxy) closing(next http.Handler) http.Handler {
 	})
 }
 
-// Handler serves clients.
-func (p *Proxy) Handler() http.Handler { return p.handler }
-
 // AdminHandler serves /healthz, /readyz and /metrics, without tokens.
 func (p *Proxy) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
@@ -376,10 +373,8 @@ func newServer(h http.Handler) *http.Server {
 
 // pause waits for a time, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

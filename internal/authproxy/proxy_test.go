@@ -37,7 +37,7 @@ func newProxy(t *testing.T, server http.Handler, protect func(http.Handler) http
 	g.Expect(err).NotTo(HaveOccurred())
 	p, err := New(Options{Port: port, Protect: protect, DrainTimeout: testTimeout})
 	g.Expect(err).NotTo(HaveOccurred())
-	front := httptest.NewServer(p.Handler())
+	front := httptest.NewServer(p.handler)
 	t.Cleanup(front.Close)
 	return p, front.URL, behind
 }

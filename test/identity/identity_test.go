@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -44,8 +45,11 @@ func protect(t *testing.T, g *WithT, issuer string, exchange *authorization.Exch
 	port, err := strconv.Atoi(at.Port())
 	g.Expect(err).NotTo(HaveOccurred())
 
-	front := httptest.NewUnstartedServer(nil)
-	endpoint := "http://" + front.Listener.Addr().String() + "/mcp"
+	clients, err := net.Listen("tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(HaveOccurred())
+	admin, err := net.Listen("tcp", "127.0.0.1:0")
+	g.Expect(err).NotTo(HaveOccurred())
+	endpoint := "http://" + clients.Addr().String() + "/mcp"
 	authorizer, err := authorization.New(authorization.Options{
 		Issuers: []authorization.Issuer{{URL: issuer}}, Resources: []string{endpoint}, Scopes: []string{"openid"},
 		Tools: []authorization.ToolScopes{{Pattern: "delete_*", Scopes: []string{"admin"}}}, Exchange: exchange,
@@ -53,9 +57,13 @@ func protect(t *testing.T, g *WithT, issuer string, exchange *authorization.Exch
 	g.Expect(err).NotTo(HaveOccurred())
 	proxy, err := authproxy.New(authproxy.Options{Port: port, Protect: authorizer.Protect, DrainTimeout: time.Second})
 	g.Expect(err).NotTo(HaveOccurred())
-	front.Config.Handler = proxy.Handler()
-	front.Start()
-	t.Cleanup(front.Close)
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- proxy.Serve(ctx, ctx, clients, admin) }()
+	t.Cleanup(func() {
+		stop()
+		g.Expect(<-served).To(Succeed())
+	})
 	return endpoint
 }
 
