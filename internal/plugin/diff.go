@@ -195,13 +195,3 @@ func asJSON(value any) string {
 	}
 	return string(raw)
 }
-
-// Diff is what plan prints about an object that changes from before to after, either of which may be nil.
-func Diff(before, after client.Object) ([]string, error) {
-	changes, err := diff(before, after)
-	lines := make([]string, 0, len(changes))
-	for _, change := range changes {
-		lines = append(lines, change.String())
-	}
-	return lines, err
-}

@@ -243,15 +243,13 @@ func allPages[T any](ctx context.Context, pages cloud.Pages[T]) ([]T, error) {
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return ctx.Err()
 		}
 		return fmt.Errorf("Azure throttles the requests, and --timeout has passed: set a longer one, or import fewer accounts with --filter: %w", ctx.Err())
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	}
 }

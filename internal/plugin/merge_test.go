@@ -44,7 +44,7 @@ func TestPlanOfTwoWritesShowsTheResultOfBoth(t *testing.T) {
 			g.Expect(planned.Live.GetGeneration()).To(Equal(applied.Live.GetGeneration() + 1))
 			g.Expect(r.executed).To(HaveLen(1))
 			g.Expect(r.executed[0].estimated).To(Equal(!mayUpdate))
-			lines, err := Diff(r.executed[0].before, r.executed[0].after)
+			lines, err := printed(r.executed[0].before, r.executed[0].after)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(lines).To(Equal([]string{"~ spec.minReadySeconds: 1 -> 2"}))
 			var live appsv1.Deployment
@@ -52,7 +52,7 @@ func TestPlanOfTwoWritesShowsTheResultOfBoth(t *testing.T) {
 			g.Expect(live.Spec.MinReadySeconds).To(BeEquivalentTo(1), "nothing is written")
 			result, err := applier.Execute(t.Context(), decision)
 			g.Expect(err).NotTo(HaveOccurred())
-			happened, err := Diff(applied.Live, result.Live)
+			happened, err := printed(applied.Live, result.Live)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(lines).To(Equal(happened), "the plan is what happens")
 		})
