@@ -57,6 +57,9 @@ func (s *simulation) settleAll() {
 	}).WithTimeout(testTimeout).WithPolling(100 * time.Microsecond).Should(BeTrue())
 }
 
+// running is the number of running probes.
+func (q *queue) running() int { return len(q.prompt.running) + len(q.slow.running) }
+
 // onlyWaiting reports whether all running probes wait for a response that is not due.
 func (s *simulation) onlyWaiting(now time.Time) bool {
 	s.mu.Lock()

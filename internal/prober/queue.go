@@ -110,9 +110,6 @@ func (q *queue) next() (time.Time, bool) {
 // hasBacklog reports whether due replicas wait for a slot.
 func (q *queue) hasBacklog() bool { return q.prompt.backlog()+q.slow.backlog() > 0 }
 
-// running is the number of running probes.
-func (q *queue) running() int { return len(q.prompt.running) + len(q.slow.running) }
-
 // lane is a number of slots that namespaces share. The slots go to the namespace that holds the fewest.
 // Within a namespace, replicas are ordered by deadline, which is the due time for first probes and one
 // interval later for repeated ones. So first probes have priority and do not starve others.
