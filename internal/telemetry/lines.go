@@ -106,14 +106,12 @@ func (l *lines) tell(in *batch) {
 		l.metrics.lines.WithLabelValues(resultUntold).Inc()
 		return
 	}
-	timer := time.NewTimer(l.maxWait)
-	defer timer.Stop()
 	select {
 	case <-in.written:
 		if in.failed {
 			l.metrics.lines.WithLabelValues(resultUntold).Inc()
 		}
-	case <-timer.C:
+	case <-time.After(l.maxWait):
 		l.stalled.Store(true)
 		l.metrics.lines.WithLabelValues(resultUntold).Inc()
 	}

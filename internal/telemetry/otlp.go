@@ -58,7 +58,7 @@ type otlp struct {
 }
 
 func newOTLP(opts *Options) (*otlp, error) {
-	client, err := newClient(opts.OTLP)
+	client, err := newClient(opts.OTLP, opts.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -328,7 +328,7 @@ func (l *errorLog) Handle(err error) {
 	l.log.Info("Failed to export spans or metrics; requests are not affected", "error", err.Error())
 }
 
-func newClient(o *OTLP) (*http.Client, error) {
+func newClient(o *OTLP, log logr.Logger) (*http.Client, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
@@ -338,8 +338,8 @@ func newClient(o *OTLP) (*http.Client, error) {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
 			return nil, fmt.Errorf("reading CA certificates: %w", err)
-		default:
-			roots.AppendCertsFromPEM(raw)
+		case !roots.AppendCertsFromPEM(raw):
+			log.Info("CAFile (-otlp-ca) has no certificate in PEM format: use a file with the CA certificates of the collector. Only those of the system are used", "file", o.CAFile)
 		}
 	}
 	return &http.Client{

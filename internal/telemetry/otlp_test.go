@@ -3,6 +3,7 @@ package telemetry
 import (
 	"compress/gzip"
 	"context"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	collectormetrics "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
@@ -262,6 +264,24 @@ func TestHeadersForTheCollector(t *testing.T) {
 		g.Expect(header.Get("X-Tenant")).To(Equal("acme"))
 		g.Expect(header).NotTo(HaveKey("X-Of-The-Server"))
 	}
+}
+
+// Exports may fail without the certificates, which must not end the server.
+func TestCAFileWithoutACertificateIsLogged(t *testing.T) {
+	g := NewWithT(t)
+	secure := httptest.NewTLSServer(nil)
+	defer secure.Close()
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	logged := func(content []byte) string {
+		g.Expect(os.WriteFile(file, content, 0o600)).To(Succeed())
+		var log string
+		_, err := newClient(&OTLP{CAFile: file}, funcr.New(func(_, args string) { log += args }, funcr.Options{}))
+		g.Expect(err).NotTo(HaveOccurred())
+		return log
+	}
+	g.Expect(logged(certificate)).To(BeEmpty())
+	g.Expect(logged([]byte("none"))).To(And(ContainSubstring("no certificate in PEM format"), ContainSubstring(file)))
 }
 
 func TestShareOfTraces(t *testing.T) {

@@ -248,11 +248,9 @@ func (t *Recorder) Close(ctx context.Context) error {
 		t.closeIdle()
 	}
 	t.mu.Unlock()
-	timer := time.NewTimer(settleTime)
-	defer timer.Stop()
 	select {
 	case <-t.idle:
-	case <-timer.C:
+	case <-time.After(settleTime):
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
