@@ -6,6 +6,7 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -28,6 +29,18 @@ func outcomeOf(v phases.Verdict) outcome {
 		j.kind = "wait"
 	}
 	return j
+}
+
+func TestRollingUpdatesKeepAllOldPodsUntilOneOfTheNewIsAvailable(t *testing.T) {
+	g := NewWithT(t)
+	rolling := Strategy(v1beta1.StrategyRollingUpdate)
+	g.Expect(rolling.Type).To(HaveValue(Equal(appsv1.RollingUpdateDeploymentStrategyType)))
+	g.Expect(rolling.RollingUpdate.MaxUnavailable).To(HaveValue(Equal(intstr.FromInt32(0))))
+	g.Expect(rolling.RollingUpdate.MaxSurge).To(HaveValue(Equal(intstr.FromString("25%"))))
+
+	recreate := Strategy(v1beta1.StrategyRecreate)
+	g.Expect(recreate.Type).To(HaveValue(Equal(appsv1.RecreateDeploymentStrategyType)))
+	g.Expect(recreate.RollingUpdate).To(BeNil())
 }
 
 func TestReady(t *testing.T) {
