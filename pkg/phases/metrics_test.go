@@ -3,7 +3,9 @@ package phases_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,23 +18,35 @@ import (
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 )
 
-// ofController gathers the metrics of one controller, since all engines of the process count in one registry.
-func ofController(name string) prometheus.Gatherer {
-	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-		families, err := ctrlmetrics.Registry.Gather()
-		for _, family := range families {
-			var own []*dto.Metric
-			for _, metric := range family.GetMetric() {
-				for _, label := range metric.GetLabel() {
-					if label.GetName() == "controller" && label.GetValue() == name {
-						own = append(own, metric)
-					}
+// engines counts the engines with metrics.
+var engines atomic.Int64
+
+// countAlone gives the engine a name of its own, since all engines of the process count in one registry.
+func (h *harness) countAlone() {
+	h.definition.Controller = fmt.Sprintf("machine-%d", engines.Add(1))
+}
+
+// gather gathers the metrics of the engine.
+func (h *harness) gather() ([]*dto.MetricFamily, error) {
+	families, err := ctrlmetrics.Registry.Gather()
+	for _, family := range families {
+		var own []*dto.Metric
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "controller" && label.GetValue() == h.definition.Controller {
+					own = append(own, metric)
 				}
 			}
-			family.Metric = own
 		}
-		return families, err
-	})
+		family.Metric = own
+	}
+	return families, err
+}
+
+// compare compares metrics of the engine with a text, in which its controller is called "machine".
+func (h *harness) compare(text string, names ...string) error {
+	text = strings.ReplaceAll(text, `controller="machine"`, fmt.Sprintf("controller=%q", h.definition.Controller))
+	return testutil.GatherAndCompare(prometheus.GathererFunc(h.gather), strings.NewReader(text), names...)
 }
 
 func TestMetricsCountOutcomesTransitionsAndDrifts(t *testing.T) {
@@ -40,7 +54,7 @@ func TestMetricsCountOutcomesTransitionsAndDrifts(t *testing.T) {
 	// Given a Machine whose disk drifts once, and whose IP fails
 	cluster := newFakeCluster()
 	h := newHarness(cluster, diskOf("Boot"), fails("Address", errors.New("down")))
-	h.definition.Controller = "counted"
+	h.countAlone()
 	cluster.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 	_, err := h.reconcile(t)
 	g.Expect(err).To(HaveOccurred())
@@ -52,34 +66,34 @@ func TestMetricsCountOutcomesTransitionsAndDrifts(t *testing.T) {
 	h.plan(t)
 
 	// Then the reconciles are counted, by controller, phase and outcome, and the plan is not
-	g.Expect(testutil.GatherAndCompare(ofController("counted"), strings.NewReader(`
+	g.Expect(h.compare(`
 # HELP fixpoint_phases_outcomes_total Phases run, by controller, phase and outcome: done, wait, stalled or error.
 # TYPE fixpoint_phases_outcomes_total counter
-fixpoint_phases_outcomes_total{controller="counted",outcome="done",phase="Boot"} 2
-fixpoint_phases_outcomes_total{controller="counted",outcome="error",phase="Boot"} 0
-fixpoint_phases_outcomes_total{controller="counted",outcome="stalled",phase="Boot"} 0
-fixpoint_phases_outcomes_total{controller="counted",outcome="wait",phase="Boot"} 0
-fixpoint_phases_outcomes_total{controller="counted",outcome="done",phase="Address"} 0
-fixpoint_phases_outcomes_total{controller="counted",outcome="error",phase="Address"} 2
-fixpoint_phases_outcomes_total{controller="counted",outcome="stalled",phase="Address"} 0
-fixpoint_phases_outcomes_total{controller="counted",outcome="wait",phase="Address"} 0
+fixpoint_phases_outcomes_total{controller="machine",outcome="done",phase="Boot"} 2
+fixpoint_phases_outcomes_total{controller="machine",outcome="error",phase="Boot"} 0
+fixpoint_phases_outcomes_total{controller="machine",outcome="stalled",phase="Boot"} 0
+fixpoint_phases_outcomes_total{controller="machine",outcome="wait",phase="Boot"} 0
+fixpoint_phases_outcomes_total{controller="machine",outcome="done",phase="Address"} 0
+fixpoint_phases_outcomes_total{controller="machine",outcome="error",phase="Address"} 2
+fixpoint_phases_outcomes_total{controller="machine",outcome="stalled",phase="Address"} 0
+fixpoint_phases_outcomes_total{controller="machine",outcome="wait",phase="Address"} 0
 # HELP fixpoint_phases_drifts_corrected_total Managed fields that were changed by another field manager and reverted.
 # TYPE fixpoint_phases_drifts_corrected_total counter
-fixpoint_phases_drifts_corrected_total{controller="counted"} 1
+fixpoint_phases_drifts_corrected_total{controller="machine"} 1
 # HELP fixpoint_phases_transitions_total Conditions whose status or reason changed, by controller, condition and new status.
 # TYPE fixpoint_phases_transitions_total counter
-fixpoint_phases_transitions_total{condition="BootReady",controller="counted",status="True"} 1
-fixpoint_phases_transitions_total{condition="AddressReady",controller="counted",status="False"} 1
-fixpoint_phases_transitions_total{condition="Ready",controller="counted",status="False"} 1
-`), "fixpoint_phases_outcomes_total", "fixpoint_phases_drifts_corrected_total", "fixpoint_phases_transitions_total")).To(Succeed())
-	g.Expect(testutil.GatherAndCount(ofController("counted"), "fixpoint_phases_duration_seconds")).To(Equal(2))
+fixpoint_phases_transitions_total{condition="BootReady",controller="machine",status="True"} 1
+fixpoint_phases_transitions_total{condition="AddressReady",controller="machine",status="False"} 1
+fixpoint_phases_transitions_total{condition="Ready",controller="machine",status="False"} 1
+`, "fixpoint_phases_outcomes_total", "fixpoint_phases_drifts_corrected_total", "fixpoint_phases_transitions_total")).To(Succeed())
+	g.Expect(testutil.GatherAndCount(prometheus.GathererFunc(h.gather), "fixpoint_phases_duration_seconds")).To(Equal(2))
 }
 
 func TestMetricsDoNotCountAReconcileThatBeginsAgain(t *testing.T) {
 	g := NewWithT(t)
 	// Given a disk to create for a Machine that the cache shows as it was
 	h := settled(t, map[string]string{"Boot": "fast"}, diskOf("Boot"))
-	h.definition.Controller = "restarted"
+	h.countAlone()
 	before := h.machine()
 	h.lags = true
 	h.editMachine(func(*Machine) {})
@@ -90,14 +104,14 @@ func TestMetricsDoNotCountAReconcileThatBeginsAgain(t *testing.T) {
 	h.mustReconcile(t)
 
 	// Then it has one outcome, which is no error
-	g.Expect(testutil.GatherAndCompare(ofController("restarted"), strings.NewReader(`
+	g.Expect(h.compare(`
 # HELP fixpoint_phases_outcomes_total Phases run, by controller, phase and outcome: done, wait, stalled or error.
 # TYPE fixpoint_phases_outcomes_total counter
-fixpoint_phases_outcomes_total{controller="restarted",outcome="done",phase="Boot"} 1
-fixpoint_phases_outcomes_total{controller="restarted",outcome="error",phase="Boot"} 0
-fixpoint_phases_outcomes_total{controller="restarted",outcome="stalled",phase="Boot"} 0
-fixpoint_phases_outcomes_total{controller="restarted",outcome="wait",phase="Boot"} 0
-`), "fixpoint_phases_outcomes_total")).To(Succeed())
+fixpoint_phases_outcomes_total{controller="machine",outcome="done",phase="Boot"} 1
+fixpoint_phases_outcomes_total{controller="machine",outcome="error",phase="Boot"} 0
+fixpoint_phases_outcomes_total{controller="machine",outcome="stalled",phase="Boot"} 0
+fixpoint_phases_outcomes_total{controller="machine",outcome="wait",phase="Boot"} 0
+`, "fixpoint_phases_outcomes_total")).To(Succeed())
 }
 
 func TestMetricsCountTransitionsToUnknownOnlyFromWhatWasKnown(t *testing.T) {
@@ -105,7 +119,7 @@ func TestMetricsCountTransitionsToUnknownOnlyFromWhatWasKnown(t *testing.T) {
 	// Given a Machine with a disk behind an address that waits, is allocated, and waits again
 	var address phases.Observation
 	h := newHarness(newFakeCluster(), step{Name: "Address", Observe: func(context.Context, *scope) (phases.Observation, error) { return address, nil }}, diskOf("Boot"))
-	h.definition.Controller = "blocked"
+	h.countAlone()
 	h.createMachine(&Machine{Spec: map[string]string{"Boot": "fast"}})
 	wait := phases.Wait("Pending", "", 0)
 	for _, address = range []phases.Observation{wait, phases.Done(""), wait} {
@@ -117,19 +131,19 @@ func TestMetricsCountTransitionsToUnknownOnlyFromWhatWasKnown(t *testing.T) {
 	h.mustReconcile(t)
 
 	// Then its condition became True once, and Unknown once
-	g.Expect(testutil.GatherAndCompare(ofController("blocked"), strings.NewReader(`
+	g.Expect(h.compare(`
 # HELP fixpoint_phases_transitions_total Conditions whose status or reason changed, by controller, condition and new status.
 # TYPE fixpoint_phases_transitions_total counter
-fixpoint_phases_transitions_total{condition="Ready",controller="blocked",status="False"} 2
-fixpoint_phases_transitions_total{condition="Ready",controller="blocked",status="True"} 1
-fixpoint_phases_transitions_total{condition="Ready",controller="blocked",status="Unknown"} 1
-fixpoint_phases_transitions_total{condition="AddressReady",controller="blocked",status="False"} 2
-fixpoint_phases_transitions_total{condition="AddressReady",controller="blocked",status="True"} 1
-fixpoint_phases_transitions_total{condition="AddressReady",controller="blocked",status="Unknown"} 1
-fixpoint_phases_transitions_total{condition="BootReady",controller="blocked",status="True"} 1
-fixpoint_phases_transitions_total{condition="BootReady",controller="blocked",status="Unknown"} 1
-fixpoint_phases_transitions_total{condition="Suspended",controller="blocked",status="True"} 1
-`), "fixpoint_phases_transitions_total")).To(Succeed())
+fixpoint_phases_transitions_total{condition="Ready",controller="machine",status="False"} 2
+fixpoint_phases_transitions_total{condition="Ready",controller="machine",status="True"} 1
+fixpoint_phases_transitions_total{condition="Ready",controller="machine",status="Unknown"} 1
+fixpoint_phases_transitions_total{condition="AddressReady",controller="machine",status="False"} 2
+fixpoint_phases_transitions_total{condition="AddressReady",controller="machine",status="True"} 1
+fixpoint_phases_transitions_total{condition="AddressReady",controller="machine",status="Unknown"} 1
+fixpoint_phases_transitions_total{condition="BootReady",controller="machine",status="True"} 1
+fixpoint_phases_transitions_total{condition="BootReady",controller="machine",status="Unknown"} 1
+fixpoint_phases_transitions_total{condition="Suspended",controller="machine",status="True"} 1
+`, "fixpoint_phases_transitions_total")).To(Succeed())
 }
 
 func TestMetricsCountTheTimeThatAPhaseTook(t *testing.T) {
@@ -141,13 +155,13 @@ func TestMetricsCountTheTimeThatAPhaseTook(t *testing.T) {
 			return phases.Done(""), nil
 		}}
 	}
-	h.definition.Controller = "slow"
+	h.countAlone()
 	h.definition.Phases = []phase{takes("Boot", 2*time.Second), takes("Data", 3*time.Second)}
 	h.createMachine(&Machine{})
 
 	h.mustReconcile(t)
 
-	families, err := ofController("slow").Gather()
+	families, err := h.gather()
 	g.Expect(err).NotTo(HaveOccurred())
 	var sums []float64
 	for _, family := range families {
@@ -163,13 +177,13 @@ func TestMetricsCountTheTimeThatAPhaseTook(t *testing.T) {
 func TestMetricsCountTheTimeOfEachRunOfAPhase(t *testing.T) {
 	g := NewWithT(t)
 	h := newHarness(newFakeCluster(), diskOf("Boot"))
-	h.definition.Controller = "timed"
+	h.countAlone()
 	h.createMachine(&Machine{})
 
 	h.mustReconcile(t)
 	h.mustReconcile(t)
 
-	families, err := ofController("timed").Gather()
+	families, err := h.gather()
 	g.Expect(err).NotTo(HaveOccurred())
 	var runs uint64
 	for _, family := range families {
