@@ -24,7 +24,8 @@ trap 'rm -f "$targets"' EXIT
 for package in $(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do
 	binary=$PWD/bin/fuzz/${package//\//-}.test
 	"$go" test -c -vet=off "${instrumented[@]}" -o "$binary" "./$package"
-	for target in $(cd "$package" && "$binary" -test.list '^Fuzz'); do
+	listed=$(cd "$package" && "$binary" -test.list '^Fuzz')
+	for target in $listed; do
 		echo "$package $binary $target" >>"$targets"
 	done
 done
