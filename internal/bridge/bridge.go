@@ -155,19 +155,10 @@ func (b *Bridge) beginJob() (done func(), ok bool) {
 
 func (b *Bridge) isClosed() bool { return b.closed.Err() != nil }
 
-// Drain starts no new sessions and waits until clients end the running ones, or
-// they are idle for DrainIdleTimeout. Shortly before DrainTimeout, or when ctx is
-// done, it ends the remaining sessions: pending requests get an error, and
-// children are stopped within StopGrace. When Drain returns, no child runs. It
-// reports whether all sessions ended by themselves.
-func (b *Bridge) Drain(ctx context.Context) bool {
-	complete := b.waitForSessions(ctx)
-	b.Close()
-	return complete
-}
-
-// waitForSessions is Drain without Close. Serve shuts the HTTP servers down in between, so that
-// requests on open connections still get a response.
+// waitForSessions starts no new sessions and waits until clients end the running ones, or they are idle for
+// DrainIdleTimeout. Shortly before DrainTimeout, or when ctx is done, it leaves the others to Close: pending requests get
+// an error, and children are stopped within StopGrace. It reports whether all sessions ended by themselves. Serve shuts the
+// HTTP servers down before Close, so that requests on open connections still get a response.
 func (b *Bridge) waitForSessions(ctx context.Context) bool {
 	b.mu.Lock()
 	b.draining = true
@@ -196,10 +187,8 @@ func (b *Bridge) waitForLastRequests(ctx context.Context) {
 	if !b.shared.usedWithin(keepAlive) && !b.peers.UsedWithin(keepAlive) {
 		return
 	}
-	timer := time.NewTimer(min(b.times.lastRequest, b.opts.DrainIdleTimeout))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(min(b.times.lastRequest, b.opts.DrainIdleTimeout)):
 	case <-ctx.Done():
 	}
 }

@@ -194,12 +194,10 @@ func (c *child) stop() {
 }
 
 func (c *child) waitFor(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-c.exited:
 		return true
-	case <-timer.C:
+	case <-time.After(d):
 		return false
 	}
 }

@@ -86,6 +86,15 @@ func newTestBridge(t *testing.T, command []string, change ...func(*Options)) *te
 	return w
 }
 
+// limit changes limits of the bridge. A test that does so after it opened its sessions can open them on a busy machine.
+func (w *testBridge) limit(change func(*Bridge)) {
+	handler := w.http.Config.Handler
+	w.http.Close() // after the last handler, which reads the limits
+	change(w.bridge)
+	w.http = httptest.NewServer(handler)
+	w.url = w.http.URL + "/mcp"
+}
+
 // goroutinesOf labels the goroutines of a test with its name. They inherit it from the goroutine that
 // starts them, so that tests with a bridge can run in parallel.
 const goroutinesOf = "test"
@@ -234,17 +243,22 @@ func (w *testBridge) open(method, body string, headers ...string) *http.Response
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url, strings.NewReader(body))
 	w.Expect(err).NotTo(HaveOccurred())
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-		if headers[i] == "Host" {
-			req.Host = headers[i+1]
-		}
-	}
+	setHeaders(req, headers...)
 	resp, err := http.DefaultClient.Do(req)
 	w.Expect(err).NotTo(HaveOccurred())
 	return resp
+}
+
+// setHeaders sets the headers of a client, and those of the test: names and values in turn.
+func setHeaders(r *http.Request, headers ...string) {
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+	}
 }
 
 const initMessage = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`

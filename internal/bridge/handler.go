@@ -24,7 +24,7 @@ const (
 
 // serveMCP serves the MCP endpoint.
 func (b *Bridge) serveMCP(w http.ResponseWriter, r *http.Request) {
-	hasBody := r.Body != nil && r.Body != http.NoBody
+	hasBody := requestbody.Has(r)
 	if hasBody {
 		b.limitBody(w)
 	}

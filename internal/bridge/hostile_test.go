@@ -138,9 +138,9 @@ func TestServesNewClientsDuringSlowBodiesAndIdleSessions(t *testing.T) {
 // A body that is never completed holds its connection for a limited time, whether or not it is read.
 func TestSlowBodiesAreCutOff(t *testing.T) {
 	slow := newTestBridge(t, tinyServer())
-	slow.bridge.times.bodyGrace = 200 * time.Millisecond
+	session := headerSession + ": " + slow.session() + "\r\n"
+	slow.limit(func(b *Bridge) { b.times.bodyGrace = 200 * time.Millisecond })
 	w := slow.serve()
-	session := headerSession + ": " + w.session() + "\r\n"
 	cases := map[string]struct {
 		headers, beginning string
 		status             int
@@ -175,7 +175,7 @@ func TestClientsThatNeverReadLoseTheirConnection(t *testing.T) {
 	t.Parallel()
 	const headerRefused = "Test-Refused"
 	w := newTestBridge(t, tinyServer(), func(o *Options) {
-		o.IOTimeout, o.StopGrace = 200*time.Millisecond, 50*time.Millisecond
+		o.StopGrace = 50 * time.Millisecond
 		o.Protect = func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get(headerRefused) != "" {
@@ -187,6 +187,8 @@ func TestClientsThatNeverReadLoseTheirConnection(t *testing.T) {
 		}
 	})
 	w.bridge.speaks.Store(&generations{sessions: true, stateless: []string{"2026-07-28"}})
+	session := headerSession + ": " + w.session() + "\r\n"
+	w.limit(func(b *Bridge) { b.opts.IOTimeout = 200 * time.Millisecond })
 	var closed sync.Map
 	w.http.Close()
 	w.http = httptest.NewUnstartedServer(nil)
@@ -203,7 +205,6 @@ func TestClientsThatNeverReadLoseTheirConnection(t *testing.T) {
 	}
 	w.http.Start()
 	w.url = w.http.URL + "/mcp"
-	session := headerSession + ": " + w.session() + "\r\n"
 	noted := `{"jsonrpc":"2.0","method":"notifications/x"}`
 	stateless := headerVersion + ": 2026-07-28\r\n" + headerMethod + ": tools/call\r\n" + headerName + ": echo\r\n"
 	for name, c := range map[string]struct{ headers, body string }{

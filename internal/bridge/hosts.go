@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -109,20 +110,14 @@ func isPort(port string) bool {
 
 func normalHost(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
 
-// normalOrigin is an origin without the default port of its scheme; empty if it is not an origin.
+// normalOrigin is an origin with its port, or else the default port of its scheme; empty if it is not an origin.
 func normalOrigin(given string) (origin, scheme string) {
 	u, err := url.Parse(given)
 	if err != nil || u.Scheme == "" || u.Hostname() == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.ForceQuery {
 		return "", ""
 	}
-	host := normalHost(u.Hostname())
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	if port := u.Port(); port != "" && port != map[string]string{"http": "80", "https": "443"}[u.Scheme] {
-		host += ":" + port
-	}
-	return u.Scheme + "://" + host, u.Scheme
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	return u.Scheme + "://" + net.JoinHostPort(normalHost(u.Hostname()), port), u.Scheme
 }
 
 func forbidden(message string) *failure {

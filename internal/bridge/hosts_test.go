@@ -57,6 +57,9 @@ func TestHostsAndOrigins(t *testing.T) {
 		"page of another port":           {listed, "tools.example.com", "https://tools.example.com:8443", "not allowed"},
 		"page of localhost":              {listed, "localhost:8080", "http://localhost:8080", ""},
 		"page of an address":             {listed, "10.1.2.3:8080", "http://10.1.2.3:8080", ""},
+		"page of an IPv6 address":        {listed, "[fd00::1]:8080", "http://[fd00::1]:8080", ""},
+		"page of a longer IPv6 address":  {listed, "[fd00::1]:8080", "http://[fd00::1:8080]", "not allowed"},
+		"page without its default port":  {listed, "10.1.2.3:80", "http://10.1.2.3", ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +89,7 @@ func TestInvalidAllowLists(t *testing.T) {
 		_, err := newAllowList([]string{host}, nil)
 		NewWithT(t).Expect(err).To(MatchError(And(ContainSubstring("is not a host name"), ContainSubstring("or * for all"))), host)
 	}
-	for _, origin := range []string{"", "a.example", "https://", "https://a.example/", "https://a@b.example", "null", "://x"} {
+	for _, origin := range []string{"", "a.example", "https://", "https://a.example/", "https://a@b.example", "null", "://x", "//a.example"} {
 		_, err := newAllowList(nil, []string{origin})
 		NewWithT(t).Expect(err).To(MatchError(And(ContainSubstring("is not an origin"), ContainSubstring("or * for all"))), origin)
 	}

@@ -17,6 +17,15 @@ import (
 	"github.com/fixpoint-dev/fixpoint/internal/peers/peerstest"
 )
 
+// refusal is a response with its reason. It shows a second response, which a client does not.
+type refusal struct {
+	*httptest.ResponseRecorder
+	reason string
+}
+
+// SetRefusal implements [callrecord.Refuser].
+func (r *refusal) SetRefusal(reason string) { r.reason = reason }
+
 func TestRefusals(t *testing.T) {
 	w := newTestBridge(t, tinyServer())
 	id := w.session()
@@ -38,6 +47,8 @@ func TestRefusals(t *testing.T) {
 		"no events accepted":        {"POST", ping, []string{headerSession, id, "Accept", "application/json"}, 406, codeInvalidRequest, "text/event-stream"},
 		"another method":            {"PUT", ping, []string{headerSession, id}, 405, codeInvalidRequest, "GET, POST or DELETE"},
 		"stream without a session":  {"GET", "", nil, 400, codeInvalidRequest, "Mcp-Session-Id is missing"},
+		"stream without events":     {"GET", "", []string{headerSession, id, "Accept", "application/json"}, 406, codeInvalidRequest, "Accept must contain text/event-stream"},
+		"stateless stream of one":   {"GET", "", []string{headerSession, id, headerVersion, "2026-07-28"}, 400, codeInvalidRequest, "not a supported version with sessions"},
 		"stateless stream":          {"GET", "", []string{headerVersion, "2026-07-28"}, 405, codeInvalidRequest, "subscriptions/listen"},
 		"end of no session":         {"DELETE", "", nil, 400, codeInvalidRequest, "Mcp-Session-Id is missing"},
 		"end of unknown session":    {"DELETE", "", []string{headerSession, "other"}, 404, codeSessionNotFound, "session not found"},
@@ -54,18 +65,32 @@ func TestRefusals(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			resp := w.open(c.method, c.body, c.headers...)
-			defer resp.Body.Close()
-			body, err := io.ReadAll(resp.Body)
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(resp.StatusCode).To(Equal(c.status), string(body))
-			g.Expect(string(body)).To(And(ContainSubstring(c.message), ContainSubstring(`"code":%d,`, c.code)))
-			g.Expect(strings.Count(string(body), "jsonrpc")).To(Equal(1), "there is one response")
+			r := httptest.NewRequestWithContext(t.Context(), c.method, w.url, strings.NewReader(c.body))
+			setHeaders(r, c.headers...)
+			resp := &refusal{ResponseRecorder: httptest.NewRecorder()}
+
+			w.bridge.Handler().ServeHTTP(resp, r)
+
+			body := resp.Body.String()
+			g.Expect(resp.Code).To(Equal(c.status), body)
+			g.Expect(body).To(And(ContainSubstring(c.message), ContainSubstring(`"code":%d,`, c.code)))
+			g.Expect(strings.Count(body, "jsonrpc")).To(Equal(1), "there is one response")
 			if c.status == http.StatusMethodNotAllowed {
-				g.Expect(resp.Header.Get("Allow")).To(Equal(map[string]string{"PUT": "GET, POST, DELETE", "GET": "POST"}[c.method]))
+				g.Expect(resp.Header().Get("Allow")).To(Equal(map[string]string{"PUT": "GET, POST, DELETE", "GET": "POST"}[c.method]))
 			}
+			connection := ""
+			if c.message == "only POST has a body" {
+				connection = "close" // the body is not read
+			}
+			g.Expect(resp.Header().Get("Connection")).To(Equal(connection))
+			reason := reasonInvalid
+			if c.status == http.StatusNotFound {
+				reason = reasonNoSession
+			}
+			g.Expect(resp.reason).To(Equal(reason))
 		})
 	}
+	w.Expect(w.metric("refused_requests_total", "")).To(BeZero(), "those without a reason are errors of clients")
 }
 
 func TestStatelessErrorsHaveTheirStatus(t *testing.T) {
@@ -93,6 +118,7 @@ func TestServersWithoutSessionsHaveNoInitialize(t *testing.T) {
 	started := w.metric("child_starts_total")
 
 	expectMessage(w.post(initMessage), 1, 404, codeMethodNotFound, `"supported":["2027-01-15","2026-07-28"]`)
+	expectMessage(w.post(initMessage), 1, 404, codeMethodNotFound, "no sessions and no initialize: use a client for 2027-01-15, 2026-07-28")
 	list := `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`
 	expectMessage(w.post(list, legacy...), 3, 400, codeUnsupportedVersion, `"requested":"2025-11-25"`)
 	expectMessage(w.post(list), 3, 400, codeHeaderMismatch, "Mcp-Protocol-Version is missing")

@@ -270,8 +270,9 @@ func TestSlowClientBlocksItsChild(t *testing.T) {
 // A client that stops reading loses its connection, not its session.
 func TestClientThatStopsReadingLosesItsConnection(t *testing.T) {
 	t.Parallel()
-	w := newTestBridge(t, server("chatty"), func(o *Options) { o.IOTimeout, o.StopGrace = 200*time.Millisecond, 50*time.Millisecond })
+	w := newTestBridge(t, server("chatty"), func(o *Options) { o.StopGrace = 50 * time.Millisecond })
 	id := w.session()
+	w.limit(func(b *Bridge) { b.opts.IOTimeout = 200 * time.Millisecond })
 	resp := w.open(http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"flood"}`, headerSession, id)
 	defer resp.Body.Close()
 	w.Eventually(func() float64 { return w.metric("dropped_messages_total", reasonNoStream) }).Should(BeNumerically(">", 0))

@@ -81,9 +81,11 @@ func TestInvalidOptions(t *testing.T) {
 		"replicas whose keys are gone": {func(o *Options) {
 			o.Peers = &peers.Options{KeyDirectory: "/no/such/directory", Server: "a", Address: netip.MustParseAddrPort("127.0.0.1:1")}
 		}, "/no/such/directory"},
-		"a host that is none":            {func(o *Options) { o.AllowedHosts = []string{"a/b"} }, "AllowedHosts"},
-		"an origin that is none":         {func(o *Options) { o.AllowedOrigins = []string{"a"} }, "AllowedOrigins"},
-		"several problems are all named": {func(o *Options) { o.Command, o.KeepAlive = nil, -time.Second }, "no command: pass it after --\nKeepAlive must not be negative"},
+		"a host that is none":    {func(o *Options) { o.AllowedHosts = []string{"a/b"} }, "AllowedHosts"},
+		"an origin that is none": {func(o *Options) { o.AllowedOrigins = []string{"a"} }, "AllowedOrigins"},
+		"several problems are all named": {func(o *Options) {
+			o.Command, o.KeepAlive, o.Peers = nil, -time.Second, &peers.Options{Server: "a", Address: netip.MustParseAddrPort("127.0.0.1:1")}
+		}, "no command: pass it after --\nthe directory of session keys is missing: set -session-keys\nKeepAlive must not be negative"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

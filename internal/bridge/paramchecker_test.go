@@ -93,6 +93,18 @@ func TestParamCheckerRefusesHeadersThatDifferFromTheMessage(t *testing.T) {
 	}
 }
 
+// The response must not grow with the message.
+func TestLongIDsAreNotRepeated(t *testing.T) {
+	g := NewWithT(t)
+	idOf := func(length int) string {
+		message := `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", length-len(`""`)) + `","method":"ping"}`
+		r := requestWith(t, http.Header{headerMethod: {"tools/list"}})
+		return string(NewParamChecker(testTimeout, logr.Discard()).Check(r, []byte(message), listsMarked).id)
+	}
+	g.Expect(idOf(MaxID)).To(HaveLen(MaxID))
+	g.Expect(idOf(MaxID + 1)).To(BeEmpty())
+}
+
 // exchanges records the requests of the checker, and answers each with the next response.
 type exchanges struct {
 	sent      []string

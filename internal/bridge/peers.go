@@ -12,6 +12,7 @@ import (
 	"net/url"
 
 	"github.com/fixpoint-dev/fixpoint/internal/peers"
+	"github.com/fixpoint-dev/fixpoint/internal/requestbody"
 )
 
 // Paths of the peer listener.
@@ -118,7 +119,7 @@ func (b *Bridge) peerHandler() http.Handler {
 
 // servePeer serves a forwarded request. The other replica has checked its host, origin and version.
 func (b *Bridge) servePeer(w http.ResponseWriter, r *http.Request) {
-	if r.Body != nil && r.Body != http.NoBody {
+	if requestbody.Has(r) {
 		b.limitBody(w)
 	}
 	s := b.lookup(r.Header.Get(headerSession))

@@ -215,7 +215,7 @@ func TestForwardedRequestsAreThoseOfTheCaller(t *testing.T) {
 	for caller, status := range map[string]int{"ann": http.StatusOK, "bob": http.StatusNotFound, "": http.StatusNotFound} {
 		owner.Expect(other.post(ping, headerSession, id, headerCaller, caller).Status).To(Equal(status), caller)
 	}
-	stop, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "", nil)
+	stop, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "", nil)
 	owner.Expect(err).NotTo(HaveOccurred())
 	stop.Header = http.Header{headerSession: {id}, headerCaller: {"bob"}}
 	stream := owner.open(http.MethodGet, "", headerSession, id, headerCaller, "ann")
@@ -228,9 +228,43 @@ func TestForwardedRequestsAreThoseOfTheCaller(t *testing.T) {
 	}
 	owner.Expect(other.bridge.endPeerStream(stop, owner.bridge.peers.Self())).To(MatchError("status 404"))
 	owner.Expect(isOpen()).To(BeTrue())
-	stop.Header.Set(headerCaller, "ann")
+	stop.Header = http.Header{headerSession: {"ended"}, headerCaller: {"ann"}}
+	owner.Expect(other.bridge.endPeerStream(stop, owner.bridge.peers.Self())).To(MatchError("status 404"))
+	stop.Header.Set(headerSession, id)
 	owner.Expect(other.bridge.endPeerStream(stop, owner.bridge.peers.Self())).To(Succeed())
 	owner.Expect(isOpen()).To(BeFalse())
+	owner.Expect(other.bridge.endPeerStream(stop, netip.MustParseAddrPort("127.0.0.1:1"))).To(MatchError(ContainSubstring("127.0.0.1:1")), "nothing listens there")
+}
+
+// A peer must not be held by a body that never arrives. A stream has no body, and would end with the deadline.
+func TestRequestsHaveADeadlineForTheirBody(t *testing.T) {
+	w := newReplica(t, tinyServer(), peerstest.Keys(t, time.Now()), "a")
+	for name, serve := range map[string]http.HandlerFunc{"of a client": w.bridge.serveMCP, "of another replica": w.bridge.servePeer} {
+		for method, want := range map[string]int{http.MethodPost: 1, http.MethodPut: 1, http.MethodGet: 0} {
+			body := strings.NewReader(strings.Repeat("x", want))
+			r := httptest.NewRequestWithContext(t.Context(), method, w.url, body)
+			setHeaders(r, headerSession, "ended")
+			response := &timedWriter{ResponseRecorder: httptest.NewRecorder()}
+			serve(response, r)
+			w.Expect(response.reads).To(HaveLen(want), "%s %s", method, name)
+		}
+	}
+}
+
+func TestReplicasNeedAListenerForEachOther(t *testing.T) {
+	w := newReplica(t, tinyServer(), peerstest.Keys(t, time.Now()), "a")
+	w.Expect(w.bridge.Serve(t.Context(), t.Context(), Listeners{})).To(MatchError("serving: there is no listener for other replicas"))
+	w.Expect(w.bridge.isClosed()).To(BeTrue())
+}
+
+func TestPeersRefuseOtherMethods(t *testing.T) {
+	w := newReplica(t, tinyServer(), peerstest.Keys(t, time.Now()), "a")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/", http.NoBody)
+	r.Header.Set(headerSession, w.session())
+	response := httptest.NewRecorder()
+	w.bridge.servePeer(response, r)
+	w.Expect(response.Code).To(Equal(http.StatusMethodNotAllowed))
+	w.Expect(response.Body.String()).To(ContainSubstring("use GET, POST or DELETE"))
 }
 
 // The response of a slow tool must not hold the message of the call.
@@ -280,6 +314,7 @@ func TestForwardedMessagesCanBeSentAgain(t *testing.T) {
 	for _, size := range []int{10, 2 * smallMessage} {
 		message := make([]byte, size)
 		out := w.bridge.forwarded(r, &incoming{message: message, release: func() {}}, w.bridge.peers.Self())
+		w.Expect(out.ContentLength).To(BeEquivalentTo(size))
 		// At most this may be in its buffer.
 		_, err := io.Copy(io.Discard, io.LimitReader(out.Body, smallMessage))
 		w.Expect(err).NotTo(HaveOccurred())

@@ -37,8 +37,6 @@ func (p *pipes) closeBridgeEnds() { closeAll(p.stdin, p.stdout, p.stderr) }
 
 func closeAll(files ...*os.File) {
 	for _, f := range files {
-		if f != nil {
-			_ = f.Close()
-		}
+		_ = f.Close() // which returns an error for one that was not opened
 	}
 }

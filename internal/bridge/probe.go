@@ -279,9 +279,7 @@ func (h *handshake) run(ctx context.Context, first string) (*generations, *Hands
 		_ = h.child.send([]byte(first))
 	}()
 	discover := time.NewTimer(h.discover)
-	defer discover.Stop()
-	timeout := time.NewTimer(h.timeout)
-	defer timeout.Stop()
+	timeout := time.After(h.timeout)
 	initializeSent := first == initializeMessage
 	if initializeSent {
 		h.discovered = &generations{}
@@ -319,7 +317,7 @@ func (h *handshake) run(ctx context.Context, first string) (*generations, *Hands
 				return initialized(*h.legacy)
 			}
 			initialize()
-		case <-timeout.C:
+		case <-timeout:
 			return h.conclude(func() string { return fmt.Sprintf("no response within %s", h.timeout) })
 		case <-ctx.Done():
 			return nil, &HandshakeError{Problem: "the check was cancelled"}

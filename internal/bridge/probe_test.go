@@ -240,6 +240,31 @@ func TestTheOrderOfResponsesDoesNotDecideTheGeneration(t *testing.T) {
 	}
 }
 
+// The buffer of a line is used for the next one.
+func TestRepliesOfAHandshakeAreKept(t *testing.T) {
+	g := NewWithT(t)
+	stdout, server, err := os.Pipe()
+	g.Expect(err).NotTo(HaveOccurred())
+	lines, stop := make(chan reply), make(chan struct{})
+	go readReplies(&child{stdout: stdout, lines: newLineReader(stdout, 1<<10)}, lines, stop)
+	said := []string{`{"id":1,"result":{"a":1}}`, `{"id":2,"result":{"b":2}}`, "no message", `{"id":3,"result":{"c":3}}`}
+
+	_, err = server.WriteString(strings.Join(said, "\n") + "\n")
+	g.Expect(err).NotTo(HaveOccurred())
+
+	replies := []reply{<-lines, <-lines, <-lines}
+	var kept []string
+	for _, r := range replies {
+		kept = append(kept, string(r.ID)+" "+string(r.line))
+	}
+	g.Expect(kept).To(Equal([]string{"1 " + said[0], "2 " + said[1], "3 " + said[3]}))
+	close(stop)
+	_, err = server.WriteString(said[0] + "\n")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(server.Close()).To(Succeed())
+	g.Eventually(lines, testTimeout).Should(BeClosed(), "it reads to the end, so that the child can exit")
+}
+
 func TestErrorsOfCommands(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect((&HandshakeError{Problem: "it slept"}).Error()).To(Equal("the command did not complete an MCP handshake on its standard output: it slept"))

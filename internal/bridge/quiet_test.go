@@ -78,6 +78,22 @@ func (q *quiet) whileBlocked(c *child, do func()) {
 	q.returns(do)
 }
 
+// got is what a child got since the last call of got.
+func (q *quiet) got(c *child, sent <-chan string) (all []string) {
+	q.t.Helper()
+	q.Eventually(c.answering.Load).Should(BeZero())
+	const end = "end"
+	q.Expect(c.send([]byte(end))).To(Succeed())
+	for {
+		var message string
+		q.Eventually(sent).Should(Receive(&message))
+		if message == end {
+			return all
+		}
+		all = append(all, message)
+	}
+}
+
 // returns expects that a function does not block.
 func (q *quiet) returns(do func()) {
 	q.t.Helper()

@@ -286,6 +286,7 @@ func TestLargeResponsesFailTheirRequestWithoutASession(t *testing.T) {
 	q.worker.tooLarge(&oversize{bytes: 11, id: []byte("77")})
 	q.worker.tooLarge(&oversize{bytes: 11, id: []byte(number), method: "m"})
 	q.Expect(q.worker.lookup(number)).NotTo(BeNil(), "they are not the response")
+	q.Expect(q.got(q.worker.child, q.toWorker)).To(HaveExactElements(ContainSubstring(`"id":`+number)), "only a request gets a response")
 
 	q.worker.tooLarge(&oversize{bytes: 11, id: []byte(number)})
 

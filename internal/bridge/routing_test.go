@@ -139,6 +139,8 @@ func TestMessagesThatWaitDoNotKeepASession(t *testing.T) {
 func TestMessagesAreSentOnAnotherStreamIfOneBreaks(t *testing.T) {
 	q := newQuiet(t)
 	older := q.begin("1", "")
+	standalone := newRecorded()
+	q.Expect(q.session.attach(standalone.stream)).To(BeTrue())
 	broken := &call{id: json.RawMessage("2"), key: "2", begun: time.Now(), stream: newStream(&brokenWriter{httptest.NewRecorder(), 0}, time.Second)}
 	q.Expect(q.session.add(broken)).To(BeNil())
 	const message = `{"jsonrpc":"2.0","method":"notifications/x"}`
@@ -146,6 +148,7 @@ func TestMessagesAreSentOnAnotherStreamIfOneBreaks(t *testing.T) {
 	q.Expect(older.messages()).To(Equal([]string{message}))
 	q.Expect(q.metric("requests_in_flight")).To(Equal(1.0), "the request whose stream broke is over")
 	q.Expect(q.session.order).To(HaveLen(1))
+	q.Expect(q.session.standalone).To(BeIdenticalTo(standalone.stream))
 }
 
 // A client that has no stream for long must not make the bridge hold messages without bounds.
@@ -250,7 +253,7 @@ func TestNotificationsThatAreDroppedGetNoResponse(t *testing.T) {
 	}
 	q.Expect(q.metric("dropped_messages_total", reasonNoStream)).To(Equal(1.0))
 	q.session.tooLarge(&oversize{bytes: 1, id: []byte("7"), method: "m"})
-	q.Eventually(q.toSession).Should(Receive(ContainSubstring(`"id":7,`)), "the first response is to a request")
+	q.Expect(q.got(q.session.child, q.toSession)).To(HaveExactElements(ContainSubstring(`"id":7,`)), "the only response is to a request")
 }
 
 func TestMessagesThatWereLeftWaitInFrontOfLaterOnes(t *testing.T) {
@@ -371,7 +374,7 @@ func TestLargeMessagesOfTheServerInASession(t *testing.T) {
 	q.Expect(q.session.lastUse.Load()).To(BeNumerically(">", 7))
 	q.session.tooLarge(&oversize{bytes: 11, id: []byte("1"), method: "m"})
 	const message = `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the message has 11 bytes, which exceeds the limit of 10","data":{"reason":"MessageTooLarge"}}}`
-	q.Eventually(q.toSession).Should(Receive(Equal(message)), "a request of the server fails there")
+	q.Expect(q.got(q.session.child, q.toSession)).To(Equal([]string{message}), "a request of the server fails there")
 	q.session.tooLarge(&oversize{bytes: 11, id: []byte("2")})
 	q.Expect(out.messages()).To(BeEmpty())
 

@@ -131,7 +131,12 @@ func TestStreamsEndWithTheirFirstFailedFlush(t *testing.T) {
 // timedWriter records the deadlines of a connection.
 type timedWriter struct {
 	*httptest.ResponseRecorder
-	deadlines []time.Time
+	deadlines, reads []time.Time
+}
+
+func (w *timedWriter) SetReadDeadline(at time.Time) error {
+	w.reads = append(w.reads, at)
+	return nil
 }
 
 func (w *timedWriter) SetWriteDeadline(at time.Time) error {

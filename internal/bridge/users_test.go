@@ -57,6 +57,16 @@ func TestProcessesRunAsTheUserOfTheBridgeByDefault(t *testing.T) {
 	g.Expect(shared).To(BeNil())
 }
 
+func TestUsersThatCannotBeUsedAreAnErrorOfTheConfiguration(t *testing.T) {
+	opts := DefaultOptions()
+	opts.Command, opts.FirstSessionUser = []string{"x"}, 100000
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing")) // without root, it has no privileges either
+
+	_, err := New(opts)
+
+	NewWithT(t).Expect(err).To(MatchError(HavePrefix("configuring the bridge: ")))
+}
+
 // A process can signal the thread that kills those of a session if it has the user of that thread, and the thread kills the
 // processes of that user, too.
 func TestEachUserIsAnother(t *testing.T) {
