@@ -441,7 +441,7 @@ func (b *testBinary) testsOf(id int) []testOf {
 
 // batchEnds divide the tests that reach a mutant by the time that they take together, from the quickest on.
 // The first batch notices most mutants.
-var batchEnds = [...]time.Duration{300 * time.Millisecond, 3 * time.Second, math.MaxInt64}
+var batchEnds = [...]time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, math.MaxInt64}
 
 // detects runs the tests that reach a mutant, the quickest first.
 func (b *testBinary) detects(ctx context.Context, id int) (bool, error) {
