@@ -516,6 +516,8 @@ func TestNameOfItsOwnThatIsHeldIsCheckedAgain(t *testing.T) {
 	ofOwnersName.Desired = func(s *scope) (*deviceConfiguration, error) {
 		return desiredDevice(s, "Boot", disk(machineName)), nil
 	}
+	notAdopted := diskOf("Boot")
+	notAdopted.Adopt = func(*scope, *Disk) phases.Verdict { return phases.Stalled(string(ssa.ReasonNotOwned), "it is not adopted") }
 	immutable := fails("Boot", &ssa.Error{Reason: ssa.ReasonImmutableField, Object: "Disk b", Message: "it cannot change"})
 	cases := map[string]struct {
 		phase phase
@@ -525,6 +527,7 @@ func TestNameOfItsOwnThatIsHeldIsCheckedAgain(t *testing.T) {
 	}{
 		"a member of a set":              {disksOf("Boot"), map[string]string{"Boot": "a b"}, "b", time.Minute},
 		"a child with a name of its own": {diskOf("Boot"), map[string]string{"Boot": "fast"}, "boot", time.Minute},
+		"a child that is not adopted":    {notAdopted, map[string]string{"Boot": "fast"}, "boot", time.Minute},
 		"an action of a step":            {immutable, nil, "b", time.Minute},
 		"a child of the owner's name":    {ofOwnersName, map[string]string{"Boot": "fast"}, machineName, 0},
 		"a value that is invalid": {

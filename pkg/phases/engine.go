@@ -91,8 +91,8 @@ func (e *Engine[O, S]) reread(ctx context.Context, object O, err error) (O, erro
 	return get[O](ctx, e.deps.Uncached, client.ObjectKeyFromObject(object))
 }
 
-// Plan says what [Engine.ReconcileObject] would do to the object now. It is the same walk with a
-// performer that sends dry runs. An object that does not exist yet needs a made-up UID.
+// Plan says what [Engine.ReconcileObject] would do to the object now. It is the same walk with an
+// executor that sends dry runs. An object that does not exist yet needs a made-up UID.
 func (e *Engine[O, S]) Plan(ctx context.Context, object O) (Plan, error) {
 	if e.deps.Planner == nil {
 		return Plan{}, errors.New("planning: Dependencies.Planner is nil: give it the applier's DryRun")
@@ -234,9 +234,10 @@ func (w *walk[S]) keep(i int, verdict Verdict, err error, doing string) {
 	if err != nil {
 		w.err = fmt.Errorf("%sphase %s: %w", doing, w.slots[i].name, err)
 		verdict = verdictOf(err)
-		if !w.slots[i].HasOwnersName && isHeld(err) {
-			verdict = verdict.data().recheckAfter(heldInterval)
-		}
+	}
+	isNotAdopted := verdict.data().kind == kindStalled && verdict.Reason() == string(ssa.ReasonNotOwned)
+	if !w.slots[i].HasOwnersName && verdict.After() == 0 && (isNotAdopted || isHeld(err)) {
+		verdict = verdict.data().recheckAfter(heldInterval)
 	}
 	w.phases[i].verdict = acceptable(verdict)
 	w.phases[i].configured = verdict.data().kind != kindNotConfigured
