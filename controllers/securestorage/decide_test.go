@@ -202,6 +202,7 @@ func TestNotEncryptedReason(t *testing.T) {
 		"never encrypted":               {kind: "Other", reason: v1beta1.ReasonReady, generation: 2, want: v1beta1.ReasonEncrypting},
 		"encrypted for another spec":    {kind: v1beta1.ConditionEncryptionReady, reason: v1beta1.ReasonReady, generation: 1, want: v1beta1.ReasonEncrypting},
 		"encrypted":                     {kind: v1beta1.ConditionEncryptionReady, reason: v1beta1.ReasonReady, generation: 2, want: v1beta1.ReasonEncryptionDrifted},
+		"encrypted, a grant is left":    {kind: v1beta1.ConditionEncryptionReady, reason: v1beta1.ReasonGrantNotRevoked, generation: 2, want: v1beta1.ReasonEncryptionDrifted},
 		"drifted":                       {kind: v1beta1.ConditionEncryptionReady, reason: v1beta1.ReasonEncryptionDrifted, generation: 2, want: v1beta1.ReasonEncryptionDrifted},
 		"waiting for the first time":    {kind: v1beta1.ConditionEncryptionReady, reason: v1beta1.ReasonPropagating, generation: 2, want: v1beta1.ReasonEncrypting},
 		"drifted, and the spec changed": {kind: v1beta1.ConditionEncryptionReady, reason: v1beta1.ReasonEncryptionDrifted, generation: 1, want: v1beta1.ReasonEncrypting},

@@ -70,10 +70,12 @@ func (s *scope) notEncryptedReason() string {
 	if c == nil || c.ObservedGeneration != s.storage.Generation {
 		return v1beta1.ReasonEncrypting
 	}
-	if c.Reason == v1beta1.ReasonReady || c.Reason == v1beta1.ReasonEncryptionDrifted {
+	switch c.Reason {
+	case v1beta1.ReasonReady, v1beta1.ReasonGrantNotRevoked, v1beta1.ReasonEncryptionDrifted:
 		return v1beta1.ReasonEncryptionDrifted
+	default:
+		return v1beta1.ReasonEncrypting
 	}
-	return v1beta1.ReasonEncrypting
 }
 
 // desiredEncryption returns the encryption that the spec asks for: no version means the latest one, and no user-assigned
