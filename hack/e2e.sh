@@ -29,7 +29,9 @@ if [[ ${E2E_CLUSTER:-} != current ]]; then
 	export PATH=$PATH:/usr/sbin:/sbin
 	if [[ -n $(missing) ]] && command -v apt-get >/dev/null; then
 		echo "Installing runc, containernetworking-plugins, iptables, iproute2 and util-linux"
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+		# As in hack/need.sh: a new machine may be in the middle of updates of its own.
+		apt=(apt-get -qq -o DPkg::Lock::Timeout=600)
+		"${apt[@]}" update && DEBIAN_FRONTEND=noninteractive "${apt[@]}" install -y --no-install-recommends \
 			runc containernetworking-plugins iptables iproute2 util-linux || true
 	fi
 	[[ -z $(missing) ]] || cannot "missing: $(missing | paste -sd, | sed 's/,/, /g')"

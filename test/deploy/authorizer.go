@@ -100,7 +100,8 @@ func (r *Recorder) record(asked authorizationv1.SubjectAccessReviewSpec) {
 	r.used[asked.User][right]++
 }
 
-// configuration asks the recorder first, and then goes on as ever.
+// configuration asks the recorder first, and then goes on as ever. The timeout is the longest that is allowed: without an
+// answer, which a busy machine may delay, the request is denied.
 const configuration = `apiVersion: apiserver.config.k8s.io/v1
 kind: AuthorizationConfiguration
 authorizers:
@@ -111,7 +112,7 @@ authorizers:
     cacheUnauthorizedRequests: false
     authorizedTTL: 1s
     unauthorizedTTL: 1s
-    timeout: 10s
+    timeout: 30s
     subjectAccessReviewVersion: v1
     matchConditionSubjectAccessReviewVersion: v1
     failurePolicy: Deny

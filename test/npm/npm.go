@@ -32,14 +32,25 @@ func Install(dir string) error {
 	if _, err := exec.LookPath("npm"); err != nil {
 		return fmt.Errorf("%w: %w", errNeeded, err)
 	}
+	const attempts = 3 // a registry can fail for a while
+	for range attempts {
+		if err = download(dir); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNeeded, err)
+	}
+	return os.WriteFile(stamp, []byte(hex.EncodeToString(sum[:])), 0o644)
+}
+
+// download replaces node_modules.
+func download(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 	cmd.Dir = dir
-	if err := Run(cmd); err != nil {
-		return fmt.Errorf("%w: %w", errNeeded, err)
-	}
-	return os.WriteFile(stamp, []byte(hex.EncodeToString(sum[:])), 0o644)
+	return Run(cmd)
 }
 
 // Run runs a command. Its error contains what the command printed.
