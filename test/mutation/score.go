@@ -477,9 +477,14 @@ func (b *testBinary) detects(ctx context.Context, id int) (bool, error) {
 	return false, nil
 }
 
-// run runs the tests with bounded memory, since a mutant may allocate without end.
+// run runs the tests with bounded memory, since a mutant may allocate without end, and as root with processes of their
+// own: a mutant may send its signals to the processes of the machine, and leave some behind.
 func (b *testBinary) run(ctx context.Context, timeout time.Duration, environment []string, arguments ...string) (string, error) {
 	script := `exec "$0" "$@"`
+	isRoot := os.Geteuid() == 0
+	if isRoot { // the shell stays, as the first process
+		script = `mount -t proc proc /proc || exit; "$0" "$@"; exit $?`
+	}
 	if b.memory > 0 {
 		script = "ulimit -v " + strconv.Itoa(b.memory) + " && " + script
 	}
@@ -493,6 +498,9 @@ func (b *testBinary) run(ctx context.Context, timeout time.Duration, environment
 	cmd.Stdout, cmd.Stderr = &output, &output
 	// A signal that ends the whole group of processes of this one must not look like a test that fails.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if isRoot {
+		cmd.SysProcAttr.Cloneflags, cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWPID, syscall.CLONE_NEWNS
+	}
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	return output.String(), err
