@@ -1,6 +1,6 @@
 # Everything here works on a machine with Go, make and git; kubectl is needed only for targets that access your cluster.
-# Where test, generate and some others need npm or Chromium, they install it as root on Debian, and say so elsewhere
-# (hack/need.sh). `make help` lists the targets.
+# test-system also needs Chromium; generate, test-mcp and test-azure-sdk need npm; test-web needs Node.js. On Debian, root
+# gets them installed; elsewhere the target says what to install (hack/need.sh). `make help` lists the targets.
 
 GO ?= go
 KUBECTL ?= kubectl
@@ -267,7 +267,7 @@ test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs 
 	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...
 
 .PHONY: test-azure-sdk
-test-azure-sdk: ## Hold the fake cloud against the SDKs that Azure publishes for JavaScript; needs npm.
+test-azure-sdk: ## Test the fake cloud with the SDKs that Azure publishes for JavaScript; needs npm.
 	@hack/need.sh npm nodejs npm
 	cd test && $(GO) test -timeout $(CLUSTER_TIMEOUT) ./azuresdk
 

@@ -24,7 +24,8 @@ import (
 // Definition declares how objects of type O are reconciled: the list of phases, and what of O the
 // engine has to know.
 type Definition[O client.Object, S any] struct {
-	// Controller is the controller's name in metrics, Events and logs, such as appservice.
+	// Controller is the controller's name in metrics and logs, such as appservice. Events carry the field manager:
+	// [FromManager] builds the recorder from it.
 	Controller string
 	// Finalizer is added before the first side effect and removed after the last thing is gone.
 	Finalizer string

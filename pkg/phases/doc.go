@@ -71,8 +71,10 @@
 //     reads them. Give the status of your kind the default {observedGeneration: -1}: until the
 //     controller has written one, kstatus then says InProgress.
 //  6. Transitions are seen, and no more than that: an Event when the object becomes ready or stops being
-//     ready, for each error, for each drift that was reverted, and when Drifted or Suspended becomes True or
-//     is over; and metrics by controller, phase and outcome.
+//     ready, or a phase fails, stalls or waits because of a problem, for another reason than before; when an
+//     object that is ready stalls; when a phase is done through [DoneBecause], unless it is still reconciling
+//     or stalled; for each drift that was reverted; and when Drifted or Suspended becomes True or is removed
+//     (DriftedOver, SuspendedOver). And metrics by controller, phase and outcome.
 //  7. A plan has no side effects.
 //  8. A wrong list fails in [New].
 //

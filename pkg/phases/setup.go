@@ -30,6 +30,10 @@ const (
 // own. Options.FieldManager is required. Options.Client is by default a client of the manager's cache
 // whose reads see its own writes: a reconcile that did not see what the one before it wrote would do it
 // again.
+//
+// Such a read waits for the cache until the context of the reconcile ends. That has no deadline by default: set
+// Controller.ReconciliationTimeout in the options of the manager. A cache whose label selector excludes a child
+// never shows it, so reads after a write of it wait as long.
 func FromManager(mgr ctrl.Manager, options ssa.Options) (Dependencies, error) {
 	if options.Client == nil {
 		consistent, err := client.New(mgr.GetConfig(), client.Options{
@@ -63,8 +67,9 @@ type SetupOptions struct {
 	RetryMinDelay, RetryMaxDelay time.Duration
 	// Sources are what the phases wait for beside their children, such as a Secret that a child refers to.
 	Sources []source.Source
-	// Updates lets updates of the object itself through to the controller. Optional: all that change the
-	// spec, the metadata or the deletion are, and those of the status after [ProgressInterval].
+	// Updates lets updates of the object itself through to the controller. Optional: by default, those that change
+	// the spec or the deletion, or remove a finalizer, are at once, and all others, such as those of the status,
+	// labels and annotations, after [ProgressInterval].
 	Updates predicate.Predicate
 	// WatchChild takes over the watch of a child's kind, such as one that the cluster serves only at
 	// times, and says whether it did. Optional.
@@ -75,8 +80,8 @@ type SetupOptions struct {
 
 // SetupWithManager adds a controller for the engine to a manager, with everything that the list of
 // phases needs: indexes, watches, predicates and backoff. Children of a kind that the cluster does not
-// serve are not watched. If the cluster serves the kind later, restart the manager, or watch it with
-// [SetupOptions.WatchChild].
+// serve are not watched. If the kind is installed later, as the CRD of an optional child, reconciles of the owners
+// fail until the manager restarts, unless [SetupOptions.WatchChild] watches it.
 func (e *Engine[O, S]) SetupWithManager(mgr ctrl.Manager, o SetupOptions) error {
 	var reconciler reconcile.Reconciler = e
 	if o.Wrap != nil {

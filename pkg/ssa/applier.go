@@ -44,7 +44,9 @@ type Options struct {
 	// Kinds of k8s.io/api need none: the schemas of client-go are loaded for those that no converter knows.
 	TypeConverters []func(*runtime.Scheme) managedfields.TypeConverter
 	// FormerManagers are names under which earlier versions of the same operator wrote by Update.
-	// The first write transfers their fields to FieldManager. FieldManager is always one of them.
+	// The first write transfers all their fields to FieldManager, and removes those that the configuration lacks: do not list
+	// a name that several controllers share. Fields of another API version are not transferred. FieldManager is always one
+	// of them.
 	FormerManagers []string
 }
 

@@ -26,6 +26,7 @@ type DriftPolicy string
 const (
 	CorrectDrift DriftPolicy = "Correct" // revert them; the default
 	// ReportDrift leaves them, reports them for as long as they differ, and applies changes without them.
+	// Kinds that are not in k8s.io/api need a schema in [Options.TypeConverters], or [ReasonInvalid] is the result.
 	ReportDrift DriftPolicy = "Report"
 )
 

@@ -53,7 +53,8 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// FieldManager of the applier, as in [ssa.Options]. Default: the definition's Controller.
 	FieldManager string
-	// TypeConverters are those of [ssa.Options], for the applier and the server.
+	// TypeConverters are those of [ssa.Options], for the applier and the server. [ssatest.CustomKinds] is always added, so
+	// a test does not find a converter that is missing in the operator, which [ssa.ReportDrift] needs.
 	TypeConverters []func(*runtime.Scheme) managedfields.TypeConverter
 	// GarbageCollection is that of [ssatest.Options]: it completes deletions in the foreground.
 	GarbageCollection bool
