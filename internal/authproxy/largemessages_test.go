@@ -50,18 +50,38 @@ func (m *messages) inMemory() (n int) {
 
 // A large message has its place and its memory until the server has it, and not until the end of the response.
 func TestLongRequestsDoNotHoldTheirMessages(t *testing.T) {
-	for name, protect := range map[string]func(http.Handler) http.Handler{
-		"that a policy has read":         newPolicy(t, callpolicy.Options{CallTimeout: time.Hour}),
-		"that were read for the headers": open,
+	// slow is a server that begins sessions, and whose other responses do not end.
+	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.Header.Get("Mcp-Method") == "" {
+			w.Header().Set(headerSession, "own")
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	limited := newPolicy(t, callpolicy.Options{CallTimeout: time.Hour})
+	alone := func(protect func(http.Handler) http.Handler) func(*testing.T, *messages) (url, id string) {
+		return func(t *testing.T, read *messages) (url, id string) {
+			_, front, _ := newProxy(t, slow, func(next http.Handler) http.Handler { return read.watched(protect(next)) })
+			return front, ""
+		}
+	}
+	for name, serve := range map[string]func(*testing.T, *messages) (url, id string){
+		"that a policy has read":         alone(limited),
+		"that were read for the headers": alone(open),
+		"that another replica serves": func(t *testing.T, read *messages) (url, id string) {
+			keys := keysOf(t)
+			owner, other := newReplica(t, keys, slow), newReplica(t, keys, slow, func(o *Options) {
+				o.Protect = func(next http.Handler) http.Handler { return read.watched(limited(next)) }
+			})
+			return other.url, owner.post().session()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			var read messages
-			_, front, _ := newProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body)
-				_ = http.NewResponseController(w).Flush()
-				<-r.Context().Done()
-			}), func(next http.Handler) http.Handler { return read.watched(protect(next)) })
+			front, id := serve(t, &read)
 			message := `{"jsonrpc":"2.0","id":1,"method":"acme/slow","params":{"text":"` + strings.Repeat("x", requestbody.SmallMessage) + `"}}`
 			const requests = requestbody.MaxLargeMessages + 1
 			for range requests {
@@ -69,6 +89,9 @@ func TestLongRequestsDoNotHoldTheirMessages(t *testing.T) {
 				g.Expect(err).NotTo(HaveOccurred())
 				request.Header.Set("Content-Type", "application/json")
 				request.Header.Set("Mcp-Method", "acme/slow")
+				if id != "" {
+					request.Header.Set(headerSession, id)
+				}
 				response, err := http.DefaultClient.Do(request)
 				g.Expect(err).NotTo(HaveOccurred())
 				defer response.Body.Close()

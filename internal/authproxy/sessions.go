@@ -127,13 +127,13 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, to netip.AddrPor
 
 // withBody gives a forwarded request the body of the request of a client. It returns the message if it is small.
 func withBody(out, r *http.Request) (message []byte, err error) {
+	requestbody.EndAtLength(r) // before it is wrapped: what a layer has read is released at its own end, not at its length
 	var begin bytes.Buffer
 	_, err = io.CopyN(&begin, r.Body, maxSmallBody+1)
 	switch {
 	case err == nil:
 		out.ContentLength = r.ContentLength
 		out.Body = readCloser{io.MultiReader(&begin, r.Body), r.Body}
-		requestbody.EndAtLength(out)
 		return nil, nil
 	case !errors.Is(err, io.EOF):
 		return nil, err

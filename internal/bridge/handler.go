@@ -20,6 +20,8 @@ const (
 	eventType      = "text/event-stream"
 	methodInit     = "initialize"
 	methodDiscover = "server/discover"
+	// methodCancelled cancels a request of its sender.
+	methodCancelled = "notifications/cancelled"
 )
 
 // serveMCP serves the MCP endpoint.

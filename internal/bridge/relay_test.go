@@ -205,20 +205,24 @@ func TestStatelessSubscription(t *testing.T) {
 	w.Eventually(changed).Should(Receive())
 }
 
-func TestStatelessCancellation(t *testing.T) {
-	w := newTestBridge(t, server("sdk"))
-	s := w.connect(client{version: "2026-07-28"})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		_, err := callTool(ctx, s, "hang", toolInput{Text: "here"})
-		done <- err
-	}()
-	w.Eventually(w.logs.String).Should(ContainSubstring("hanging here"))
-	cancel()
-	w.Eventually(done).Should(Receive(HaveOccurred()))
-	w.Eventually(w.logs.String).Should(ContainSubstring("cancelled here"))
-	w.Expect(callTool(t.Context(), s, "echo", toolInput{Text: "goes on"})).To(Equal("goes on"))
+func TestCancellation(t *testing.T) {
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			w := newTestBridge(t, server("sdk"))
+			s := w.connect(client{version: version})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				_, err := callTool(ctx, s, "hang", toolInput{Text: "here"})
+				done <- err
+			}()
+			w.Eventually(w.logs.String).Should(ContainSubstring("hanging here"))
+			cancel()
+			w.Eventually(done).Should(Receive(HaveOccurred()))
+			w.Eventually(w.logs.String).Should(ContainSubstring("cancelled here"))
+			w.Expect(callTool(t.Context(), s, "echo", toolInput{Text: "goes on"})).To(Equal("goes on"))
+		})
+	}
 }
 
 func TestNewClientsFallBackForOldServers(t *testing.T) {

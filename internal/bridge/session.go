@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,10 @@ import (
 // loggedIDLength is the length of the logged prefix of the random part of a session id:
 // enough to distinguish sessions, not enough to hijack one.
 const loggedIDLength = 8
+
+// cancelledIDs is how many ids of cancelled requests a session remembers if they get no response, which servers should not
+// send.
+const cancelledIDs = 64
 
 // session is one client and its child.
 type session struct {
@@ -43,7 +48,10 @@ type session struct {
 	initialized bool
 	calls       map[string]*call
 	// order lists the calls, oldest first.
-	order      []*call
+	order []*call
+	// cancelled are the keys of calls that the client has cancelled, oldest first. Until their response, a late one could
+	// reach another call with the same id.
+	cancelled  []string
 	standalone *stream
 	parked     parking
 	idle       time.Duration
@@ -136,6 +144,9 @@ func (s *session) add(c *call) *failure {
 		f := badRequest(codeInvalidRequest, fmt.Sprintf("request id %s is used by another request in flight", c.id))
 		return f
 	}
+	if slices.Contains(s.cancelled, c.key) {
+		return badRequest(codeInvalidRequest, fmt.Sprintf("request id %s is that of a cancelled request, to which the server may still respond: use another id", c.id))
+	}
 	s.calls[c.key] = c
 	s.order = append(s.order, c)
 	s.bridge.metrics.inFlight.Inc()
@@ -149,8 +160,40 @@ func (s *session) take(key string) (*call, bool) {
 	c, ok := s.calls[key]
 	if ok {
 		s.drop(c)
+	} else if i := slices.Index(s.cancelled, key); i >= 0 {
+		s.cancelled = slices.Delete(s.cancelled, i, i+1)
 	}
 	return c, ok
+}
+
+// cancellable is the call that a client cancels; nil if there is none. Clients must not cancel the start of the session.
+func (s *session) cancellable(key string) *call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.calls[key]; c != nil && !c.initialize {
+		return c
+	}
+	return nil
+}
+
+// cancel ends a call that the client has cancelled. The server should "not send a response for the cancelled request"
+// (specification 2025-11-25, Cancellation), so that nothing else would end it.
+func (s *session) cancel(c *call) {
+	s.mu.Lock()
+	if s.calls[c.key] != c { // it has been answered
+		s.mu.Unlock()
+		return
+	}
+	s.drop(c)
+	if len(s.cancelled) == cancelledIDs {
+		s.cancelled = slices.Delete(s.cancelled, 0, 1)
+	}
+	s.cancelled = append(s.cancelled, c.key)
+	s.mu.Unlock()
+	// It makes the response a stream of events, which may end without any. Unlike that of open, it has no field retry: the
+	// client has nothing to come back for.
+	_ = c.stream.comment(": cancelled\n\n") // the client may have left
+	c.stream.close()
 }
 
 // leave removes the call of a disconnected client.

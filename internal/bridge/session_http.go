@@ -44,9 +44,17 @@ func (s *session) post(w http.ResponseWriter, r *http.Request) {
 		s.request(w, r, in)
 		return
 	}
+	var cancelled *call
+	if in.Method == methodCancelled {
+		// Before the server knows of it, and may respond: then the id may be that of another call.
+		cancelled = s.cancellable(idKey(in.Params.RequestID))
+	}
 	if err := s.forward(in); err != nil {
 		b.refuse(w, nil, s.why())
 		return
+	}
+	if cancelled != nil {
+		s.cancel(cancelled)
 	}
 	w.WriteHeader(http.StatusAccepted)
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -85,6 +86,138 @@ func TestSessionsOutliveTheClientsOfRequests(t *testing.T) {
 	q.send(ping)
 	q.Eventually(q.toSession).Should(Receive(Equal(ping)))
 	q.Expect(q.session.ended()).To(BeNil())
+}
+
+// cancellationOf is the message that cancels the request with an id.
+func cancellationOf(id string) string {
+	return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`
+}
+
+// A server should not respond to them, so that they would keep their places and their session.
+func TestCancelledRequestsEndWithoutAResponse(t *testing.T) {
+	q := newQuiet(t)
+	const asked = `{"jsonrpc":"2.0","id":"a","method":"tools/call"}`
+	response, answered := httptest.NewRecorder(), make(chan struct{})
+	go func() {
+		defer close(answered)
+		q.session.post(response, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/mcp", strings.NewReader(asked)))
+	}()
+	q.Eventually(q.toSession).Should(Receive(Equal(asked)))
+
+	cancellation := cancellationOf(`"\u0061"`)
+	q.Expect(q.send(cancellation).Code).To(Equal(http.StatusAccepted))
+
+	q.Expect(q.got(q.session.child, q.toSession)).To(Equal([]string{cancellation}))
+	q.Expect(q.session.resident().pending).To(BeFalse())
+	q.Expect(q.metric("requests_in_flight")).To(BeZero())
+	q.Eventually(answered).Should(BeClosed())
+	q.Expect(q.session.inFlight.Load()).To(BeZero())
+	q.Expect(response.Code).To(Equal(http.StatusOK))
+	q.Expect(response.Header().Get("Content-Type")).To(Equal(eventType))
+	q.Expect(response.Body.String()).To(Equal(": cancelled\n\n"), "no message, and no delay after which the client should come back")
+}
+
+func TestCancelledRequestsHaveTheMessagesBeforeTheirEnd(t *testing.T) {
+	q := newQuiet(t)
+	out := q.begin("1", `"t"`)
+	const progress = `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t"}}`
+	q.session.fromServer([]byte(progress))
+	q.Expect(q.send(cancellationOf("1")).Code).To(Equal(http.StatusAccepted))
+	q.Expect(out.done).To(BeClosed())
+	q.Expect(out.messages()).To(Equal([]string{progress}))
+}
+
+// Some servers respond nevertheless, and some clients use an id again.
+func TestResponsesToCancelledRequestsReachNoOtherRequest(t *testing.T) {
+	for name, late := range map[string]func(*quiet){
+		"a response": func(q *quiet) {
+			q.session.fromServer([]byte(`{"jsonrpc":"2.0","id":7,"error":{"code":0,"message":"cancelled"}}`))
+		},
+		"one that is too long": func(q *quiet) { q.session.tooLarge(&oversize{bytes: 11, id: []byte("7")}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t)
+			first := q.begin("7", "")
+			q.Expect(q.send(cancellationOf("7")).Code).To(Equal(http.StatusAccepted))
+			refused := q.send(ping)
+			q.Expect(refused.Code).To(Equal(http.StatusBadRequest))
+			q.Expect(refused.Body.String()).To(ContainSubstring("request id 7 is that of a cancelled request"))
+
+			late(q)
+
+			q.Expect(first.messages()).To(BeEmpty())
+			q.Expect(q.metric("dropped_messages_total")).To(Equal(1.0))
+			second := q.begin("7", "")
+			q.session.fromServer([]byte(`{"jsonrpc":"2.0","id":7,"result":{}}`))
+			q.Expect(second.messages()).To(Equal([]string{`{"jsonrpc":"2.0","id":7,"result":{}}`}))
+		})
+	}
+}
+
+// Servers need not respond to them, and clients can cancel any number.
+func TestIDsOfCancelledRequestsAreBounded(t *testing.T) {
+	q := newQuiet(t)
+	for i := range cancelledIDs + 1 {
+		q.begin(strconv.Itoa(i), "")
+		q.Expect(q.send(cancellationOf(strconv.Itoa(i))).Code).To(Equal(http.StatusAccepted))
+	}
+	q.Expect(q.session.cancelled).To(HaveLen(cancelledIDs))
+	q.begin("0", "")
+	q.Expect(q.session.add(&call{id: []byte("1"), key: "1"})).To(HaveField("Status", http.StatusBadRequest))
+}
+
+func TestNotificationsThatCancelNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		message    string
+		initialize bool
+	}{
+		"another request":          {cancellationOf("2"), false},
+		"that of a text":           {cancellationOf(`"1"`), false},
+		"no request":               {`{"jsonrpc":"2.0","method":"notifications/cancelled"}`, false},
+		"another notification":     {`{"jsonrpc":"2.0","method":"notifications/x","params":{"requestId":1}}`, false},
+		"the start of the session": {cancellationOf("1"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQuiet(t)
+			out := newRecorded()
+			q.Expect(q.session.add(&call{id: []byte("1"), key: "1", initialize: c.initialize, begun: time.Now(), stream: out.stream})).To(BeNil())
+
+			q.Expect(q.send(c.message).Code).To(Equal(http.StatusAccepted))
+
+			q.Expect(q.got(q.session.child, q.toSession)).To(Equal([]string{c.message}), "the server gets it")
+			q.Expect(q.session.resident().pending).To(BeTrue())
+			q.session.fromServer([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
+			q.Expect(out.messages()).To(HaveLen(1))
+		})
+	}
+}
+
+// Ids are those of a session, and one whose requests are cancelled does not delay the drain.
+func TestCancellationEndsRequestsOfItsSession(t *testing.T) {
+	w := newTestBridge(t, []string{"sh", "-c", `read -r first; echo '{"jsonrpc":"2.0","id":1,"result":{}}'; exec cat >/dev/null`}, func(o *Options) {
+		o.DrainIdleTimeout = 50 * time.Millisecond
+	}).serveWith(Listeners{SkipCheck: true})
+	id, other := w.session(), w.session()
+	replies := make(chan httpReply, 1)
+	go func() {
+		reply, _ := w.tryPost(t.Context(), http.DefaultClient, ping, headerSession, id)
+		replies <- reply
+	}()
+	w.Eventually(func() float64 { return w.metric("requests_in_flight") }).Should(Equal(1.0))
+
+	w.Expect(w.post(cancellationOf("7"), headerSession, other).Status).To(Equal(http.StatusAccepted))
+	w.Expect(w.metric("requests_in_flight")).To(Equal(1.0))
+	w.Expect(w.post(cancellationOf("7"), headerSession, id).Status).To(Equal(http.StatusAccepted))
+	w.Expect(w.metric("requests_in_flight")).To(BeZero())
+
+	var reply httpReply
+	w.Eventually(replies).Should(Receive(&reply))
+	w.Expect(reply.Status).To(Equal(http.StatusOK))
+	w.Expect(reply.Header.Get("Content-Type")).To(Equal(eventType))
+	w.Expect(reply.Body).NotTo(ContainSubstring("data:"))
+	w.stop()
+	w.Eventually(w.done).Should(Receive(BeNil()))
+	w.Expect(w.metric("sessions_ended_total", reasonIdle)).To(Equal(2.0))
 }
 
 // The tool would run twice, and the second response could reach the first request.

@@ -39,6 +39,20 @@ func TestLeavingEndsTheRequestItself(t *testing.T) {
 	q.Expect(second.messages()).To(HaveLen(1))
 }
 
+// The server may respond before the bridge ends the request, and the client may use the id again then.
+func TestCancellationEndsTheRequestItself(t *testing.T) {
+	q := newQuiet(t)
+	q.begin("1", "")
+	first := q.session.cancellable("1")
+	q.session.fromServer([]byte(`{"jsonrpc":"2.0","id":1,"error":{"code":0,"message":"cancelled"}}`))
+	second := q.begin("1", "")
+
+	q.session.cancel(first)
+
+	q.session.fromServer([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
+	q.Expect(second.messages()).To(Equal([]string{`{"jsonrpc":"2.0","id":1,"result":{}}`}))
+}
+
 func TestEndOfASessionEndsItsRequestsAndStreams(t *testing.T) {
 	q := newQuiet(t)
 	begun := q.begin("1", "")

@@ -42,7 +42,7 @@ func (b *Bridge) postStateless(w http.ResponseWriter, r *http.Request, in *incom
 // notifyChild relays a notification. It drops cancellations, because clients
 // cancel by closing the response and ids are not unique across clients.
 func (w *worker) notifyChild(rw http.ResponseWriter, in *incoming) {
-	if in.kind() == notification && in.Method != "notifications/cancelled" {
+	if in.kind() == notification && in.Method != methodCancelled {
 		if out, err := renumbered(&in.envelope, ""); err == nil {
 			w.shared.countUnawaited(1)
 			defer w.shared.countUnawaited(-1)
