@@ -126,7 +126,13 @@ func (w *writer) field(f *field, path string) error {
 	case '{':
 		return w.fields(f, path)
 	case '[':
-		return w.in.array(func(i int) error { return w.field(f, fmt.Sprintf("%s[%d]", path, i)) })
+		return w.in.array(func(i int) error {
+			if w.in.next() != '{' {
+				// No field is a list of lists. To visit such lists would let a client choose the depth of this recursion.
+				return w.in.skip()
+			}
+			return w.fields(f, fmt.Sprintf("%s[%d]", path, i))
+		})
 	default:
 		return w.in.skip()
 	}

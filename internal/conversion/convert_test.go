@@ -33,6 +33,7 @@ func TestConvertRenamesFieldsAndValues(t *testing.T) {
 		"spaces":                    {" \"spec\" : { \"protocol\" :\n{ \"tls\" : true } } ", " \"spec\" : { \"protocol\" :\n{ \"scheme\" : \"HTTPS\" } } "},
 		"the same names elsewhere":  {`"spec":{"labels":{"tls":"true","from":"x"},"podOverrides":{"spec":{"protocol":{"tls":1}}},"mounts":[{"tls":2}]}`, `"spec":{"labels":{"tls":"true","from":"x"},"podOverrides":{"spec":{"protocol":{"tls":1}}},"mounts":[{"tls":2}]}`},
 		"null":                      {`"spec":{"protocol":{"tls":null}},"status":null`, `"spec":{"protocol":{"scheme":null}},"status":null`},
+		"items that are no objects": {`"status":{"drifts":[[{"from":"a"}],1,null,"from",[],{"from":"b"}]}`, `"status":{"drifts":[[{"from":"a"}],1,null,"from",[],{"desired":"b"}]}`},
 		"a stored list that is not": {`"status":{"drifts":{}}`, `"status":{"drifts":{}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,6 +58,27 @@ func TestConvertReadsEscapedNames(t *testing.T) {
 	converted, err := Convert([]byte(`{"\u0061piVersion":"fixpoint.dev\/v1beta1","spec":{"\u0070rotocol":{"sch\u0065me":"HT\u0054PS"}}}`), v1alpha1)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(converted).To(MatchJSON(`{"apiVersion":"fixpoint.dev/v1alpha1","spec":{"protocol":{"tls":true}},"metadata":{}}`))
+}
+
+// Whoever may send an object chooses how deep its lists are, and the manager must not need memory for each of them.
+func TestConvertNeedsNoMemoryForTheDepthOfLists(t *testing.T) {
+	for from, to := range map[string]string{v1alpha1: v1beta1, v1beta1: v1alpha1} {
+		// The lower depth comes first, so that a conversion that needs much memory fails before it takes all of it.
+		for _, depth := range []int{1_000, 100_000} {
+			g, lists := NewWithT(t), strings.Repeat("[", depth)+strings.Repeat("]", depth)
+			object := func(version string) string {
+				return `{"apiVersion":"` + version + `","metadata":{},"spec":` + lists + `,"status":{"drifts":` + lists + `}}`
+			}
+			given, converted := []byte(object(from)), []byte(nil)
+			allocations := testing.AllocsPerRun(1, func() {
+				var err error
+				converted, err = Convert(given, to)
+				g.Expect(err).NotTo(HaveOccurred())
+			})
+			g.Expect(allocations).To(BeNumerically("<", 100), "%d lists", depth)
+			g.Expect(string(converted) == object(to)).To(BeTrue(), "%d lists", depth)
+		}
+	}
 }
 
 // The API server refuses a converted object without metadata, and sends some.
