@@ -81,7 +81,11 @@ func (c *Client) edit(ctx context.Context, live *unstructured.Unstructured, o ob
 	if !ok {
 		return nil, apierrors.NewBadRequest("spec is missing: set the spec that the object should have")
 	}
-	configuration := &unstructured.Unstructured{Object: map[string]any{"spec": editedFields(held, before, after)}}
+	schema, err := specSchema(o.kind)
+	if err != nil {
+		return nil, err
+	}
+	configuration := &unstructured.Unstructured{Object: map[string]any{"spec": editedFields(schema, held, before, after)}}
 	configuration.SetGroupVersionKind(live.GroupVersionKind())
 	configuration.SetNamespace(live.GetNamespace())
 	configuration.SetName(live.GetName())
@@ -151,18 +155,19 @@ func heldByEdits(o object) (map[string]any, error) {
 	return spec, nil
 }
 
-// editedFields are the fields of after that differ from before, and those of them that are held. Lists that differ are
-// applied as a whole.
-func editedFields(held, before, after map[string]any) map[string]any {
+// editedFields are the fields of after that differ from before, and those of them that are held. Lists and atomic maps that
+// differ are applied as a whole: an apply replaces all of an atomic map, so that the keys that it does not have are lost.
+func editedFields(schema *apiextensionsv1.JSONSchemaProps, held, before, after map[string]any) map[string]any {
 	fields := map[string]any{}
 	for name, value := range after {
 		was, existed := before[name]
 		inner, isMap := value.(map[string]any)
 		wasInner, wasMap := was.(map[string]any)
+		below := schemaOf(schema, name)
 		switch {
-		case isMap && wasMap && len(inner) > 0:
+		case isMap && wasMap && len(inner) > 0 && !isAtomic(below):
 			heldInner, _ := held[name].(map[string]any)
-			if edited := editedFields(heldInner, wasInner, inner); len(edited) > 0 {
+			if edited := editedFields(below, heldInner, wasInner, inner); len(edited) > 0 {
 				fields[name] = edited
 			}
 		case !existed || !sameJSON(was, value):
@@ -172,6 +177,11 @@ func editedFields(held, before, after map[string]any) map[string]any {
 		}
 	}
 	return fields
+}
+
+// isAtomic is true for maps and objects that have one field manager, as opposed to one for each of their fields.
+func isAtomic(schema *apiextensionsv1.JSONSchemaProps) bool {
+	return schema.XMapType != nil && *schema.XMapType == "atomic"
 }
 
 // removedFields are the paths of the fields of before that after does not have. The path of a list stands for its items.
@@ -215,26 +225,45 @@ func refuseRemaining(o object, result *unstructured.Unstructured, removed [][]st
 
 // defaultOf is the default of a field of the spec, by the CustomResourceDefinition of this version; nil if it has none.
 func defaultOf(k *kind, path []string) any {
-	raw, err := crd.Bases.ReadFile("bases/" + v1beta1.SchemeGroupVersion.Group + "_" + k.resource + ".yaml")
+	schema, err := specSchema(k)
 	if err != nil {
 		return nil
 	}
-	var definition apiextensionsv1.CustomResourceDefinition
-	if err := yaml.Unmarshal(raw, &definition); err != nil {
-		return nil
-	}
-	at := slices.IndexFunc(definition.Spec.Versions, func(version apiextensionsv1.CustomResourceDefinitionVersion) bool {
-		return version.Name == v1beta1.SchemeGroupVersion.Version
-	})
-	schema := definition.Spec.Versions[at].Schema.OpenAPIV3Schema.Properties["spec"]
 	for _, name := range path {
-		schema = schema.Properties[name]
+		schema = schemaOf(schema, name)
 	}
 	var value any
 	if schema.Default == nil || json.Unmarshal(schema.Default.Raw, &value) != nil {
 		return nil
 	}
 	return value
+}
+
+// specSchema is the schema of the spec, by the CustomResourceDefinition of this version.
+func specSchema(k *kind) (*apiextensionsv1.JSONSchemaProps, error) {
+	raw, err := crd.Bases.ReadFile("bases/" + v1beta1.SchemeGroupVersion.Group + "_" + k.resource + ".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("reading the CustomResourceDefinition of %s: %w", k.name, err)
+	}
+	var definition apiextensionsv1.CustomResourceDefinition
+	if err := yaml.Unmarshal(raw, &definition); err != nil {
+		return nil, fmt.Errorf("reading the CustomResourceDefinition of %s: %w", k.name, err)
+	}
+	at := slices.IndexFunc(definition.Spec.Versions, func(version apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return version.Name == v1beta1.SchemeGroupVersion.Version
+	})
+	return schemaOf(definition.Spec.Versions[at].Schema.OpenAPIV3Schema, "spec"), nil
+}
+
+// schemaOf is the schema of a field of an object or of a value of a map; an empty one if the schema does not have it.
+func schemaOf(schema *apiextensionsv1.JSONSchemaProps, name string) *apiextensionsv1.JSONSchemaProps {
+	if below, isField := schema.Properties[name]; isField {
+		return &below
+	}
+	if values := schema.AdditionalProperties; values != nil && values.Schema != nil {
+		return values.Schema
+	}
+	return &apiextensionsv1.JSONSchemaProps{}
 }
 
 // holdersOfField are the field managers of a field or of a field below it.
@@ -308,13 +337,16 @@ func below(n Node) []Child {
 	return all
 }
 
-// cloudResources are what the deletion policy says about the storage account.
+// cloudResources are what the policies say about the storage account.
 func cloudResources(storage *v1beta1.SecureStorage) []Child {
 	if storage.Status.AccountID == "" {
 		return nil
 	}
 	message := "is deleted with its data, because spec.deletionPolicy is Delete"
-	if storage.Spec.DeletionPolicy == v1beta1.DeletionRetain {
+	switch {
+	case storage.Spec.ManagementPolicy == v1beta1.ManagementObserve: // the deletion policy has no effect then
+		message = "is left unchanged with its data, because spec.managementPolicy is Observe"
+	case storage.Spec.DeletionPolicy == v1beta1.DeletionRetain:
 		message = "is retained with its data, because spec.deletionPolicy is Retain"
 	}
 	return []Child{{Kind: "StorageAccount", Name: storage.Status.AccountID[strings.LastIndex(storage.Status.AccountID, "/")+1:], Message: message}}

@@ -90,6 +90,31 @@ func TestEditRefusesWhatChangesMeanwhile(t *testing.T) {
 	}
 }
 
+// Who deletes an object must know what becomes of the data.
+func TestDeletionSaysWhatBecomesOfTheData(t *testing.T) {
+	for name, c := range map[string]struct {
+		deletion   v1beta1.SecureStorageDeletionPolicy
+		management v1beta1.SecureStorageManagementPolicy
+		want       string
+	}{
+		"retained":                 {v1beta1.DeletionRetain, v1beta1.ManagementManage, "is retained with its data, because spec.deletionPolicy is Retain"},
+		"deleted":                  {v1beta1.DeletionDelete, v1beta1.ManagementManage, "is deleted with its data, because spec.deletionPolicy is Delete"},
+		"observed":                 {v1beta1.DeletionDelete, v1beta1.ManagementObserve, "is left unchanged with its data, because spec.managementPolicy is Observe"},
+		"observed, to be retained": {v1beta1.DeletionRetain, v1beta1.ManagementObserve, "is left unchanged with its data, because spec.managementPolicy is Observe"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			live, isStorage := storage().Object.(*v1beta1.SecureStorage)
+			g.Expect(isStorage).To(BeTrue())
+			live.Spec.DeletionPolicy, live.Spec.ManagementPolicy = c.deletion, c.management
+			live.Status.AccountID = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/invoices"
+			goes, err := (&Client{clients: clientOf(live)}).Delete(t.Context(), "securestorages", metav1.ObjectMeta{Namespace: "shop", Name: live.Name}, true)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(goes).To(ContainElement(Child{Kind: "StorageAccount", Name: "invoices", Message: c.want}))
+		})
+	}
+}
+
 // What a deletion takes with it depends on the spec, which may change after the generation was compared.
 func TestDeletionRefusesWhatChangesMeanwhile(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -126,6 +127,30 @@ func TestManagerFlagsExpandTheEnvironment(t *testing.T) {
 	NewWithT(t).Expect(managerFlags(d)).To(Equal(map[string]string{
 		"pod-namespace": "system", "leader-elect": "true", "bridge-image": "registry/fixpoint:1", "leader-election-namespace": "system",
 	}))
+}
+
+// A plan must have the settings that the manager has, however its arguments are written.
+func TestManagerFlagsAreReadAsTheManagerReadsThem(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want map[string]string
+	}{
+		"the last value":            {[]string{"--bridge-image=a", "--pod-labels=a=b,c=d", "--bridge-image=b"}, map[string]string{"bridge-image": "b", "pod-labels": "a=b,c=d"}},
+		"the last namespace":        {[]string{"--pod-namespace=a", "--pod-namespace", "b"}, map[string]string{"pod-namespace": "b"}},
+		"a value after its flag":    {[]string{"--pod-labels", "a=b", "-bridge-image", "$(IMAGE)"}, map[string]string{"pod-labels": "a=b", "bridge-image": "registry/fixpoint:1"}},
+		"a boolean before a flag":   {[]string{"--no-cluster-rights", "--pod-overrides", "all"}, map[string]string{"no-cluster-rights": "true", "pod-overrides": "all"}},
+		"a boolean with its value":  {[]string{"--metrics-secure", "--metrics-secure=false"}, map[string]string{"metrics-secure": "false"}},
+		"a boolean at the end":      {[]string{"--metrics-bind-address", ":8443", "--no-cluster-rights"}, map[string]string{"metrics-bind-address": ":8443", "no-cluster-rights": "true"}},
+		"an empty value at the end": {[]string{"--pod-labels=a=b", "--pod-labels="}, map[string]string{"pod-labels": ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "system"}}
+			d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Args: c.args, Env: []corev1.EnvVar{{Name: "IMAGE", Value: "registry/fixpoint:1"}}}}
+			want := map[string]string{"pod-namespace": "system"}
+			maps.Copy(want, c.want)
+			NewWithT(t).Expect(managerFlags(d)).To(Equal(want))
+		})
+	}
 }
 
 func TestReportRedacts(t *testing.T) {

@@ -56,8 +56,8 @@ func (c *clients) availableManagers(ctx context.Context) int32 {
 	return available
 }
 
-// managerFlags are the flags of the manager in a Deployment, by name and with the environment expanded. A flag that is
-// given several times has its values separated by a space.
+// managerFlags are the flags of the manager in a Deployment, by name and with the environment expanded. As in the manager,
+// the last value of a flag is valid.
 func managerFlags(d *appsv1.Deployment) map[string]string {
 	flags := map[string]string{"pod-namespace": d.Namespace}
 	for i := range d.Spec.Template.Spec.Containers {
@@ -65,19 +65,27 @@ func managerFlags(d *appsv1.Deployment) map[string]string {
 		if container.Name != managerContainer {
 			continue
 		}
-		for _, argument := range container.Args {
-			name, value, hasValue := strings.Cut(strings.TrimLeft(argument, "-"), "=")
-			if !hasValue {
-				value = "true"
-			}
-			value = expand(value, container.Env, d.Namespace)
-			if before, again := flags[name]; again && name != "pod-namespace" {
-				value = before + " " + value
-			}
-			flags[name] = value
+		for args := container.Args; len(args) > 0; {
+			var name, value string
+			name, value, args = nextFlag(args)
+			flags[name] = expand(value, container.Env, d.Namespace)
 		}
 	}
 	return flags
+}
+
+// nextFlag is the first flag of arguments, and the arguments after it. It need not know which flags are boolean, although
+// these take no second argument: the manager would refuse one that follows.
+func nextFlag(args []string) (name, value string, rest []string) {
+	name, value, hasValue := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
+	switch rest = args[1:]; {
+	case hasValue:
+		return name, value, rest
+	case len(rest) > 0 && !strings.HasPrefix(rest[0], "-"):
+		return name, rest[0], rest[1:]
+	default:
+		return name, "true", rest
+	}
 }
 
 // expand replaces references to environment variables, as the kubelet does in arguments.

@@ -44,13 +44,30 @@ func TestEditAppliesWhatDiffersAndWhatEditsHold(t *testing.T) {
 		"a field of an edit stays": {`{replicas: 3}`, `{image: a, replicas: 3}`, `{image: b, replicas: 3}`, `{image: b, replicas: 3}`},
 		"a field of an edit goes":  {`{config: {A: "1"}}`, `{config: {A: "1", B: "2"}}`, `{config: {B: "2"}}`, `{}`},
 		"an empty map":             {`{}`, `{config: {A: "1"}}`, `{config: {}}`, `{config: {}}`},
+		"a key of an atomic map":   {`{}`, `{nodeSelector: {a: "1", b: "2"}}`, `{nodeSelector: {a: "1", b: "3"}}`, `{nodeSelector: {a: "1", b: "3"}}`},
+		"a key that goes":          {`{}`, `{nodeSelector: {a: "1", b: "2"}}`, `{nodeSelector: {a: "1"}}`, `{nodeSelector: {a: "1"}}`},
+		"an atomic map of others":  {`{}`, `{image: a, nodeSelector: {a: "1"}}`, `{image: b, nodeSelector: {a: "1"}}`, `{image: b}`},
+		"an atomic map of an edit": {`{nodeSelector: {a: "1"}}`, `{image: a, nodeSelector: {a: "1"}}`, `{image: b, nodeSelector: {a: "1"}}`, `{image: b, nodeSelector: {a: "1"}}`},
+		"an empty atomic map":      {`{}`, `{nodeSelector: {a: "1"}}`, `{nodeSelector: {}}`, `{nodeSelector: {}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			got := editedFields(fieldsOf(g, c.held), fieldsOf(g, c.before), fieldsOf(g, c.after))
+			spec, err := specSchema(mustKind("appservice"))
+			g.Expect(err).NotTo(HaveOccurred())
+			got := editedFields(spec, fieldsOf(g, c.held), fieldsOf(g, c.before), fieldsOf(g, c.after))
 			g.Expect(got).To(Equal(fieldsOf(g, c.want)))
 		})
 	}
+}
+
+// An apply of one key of an atomic map would remove all others.
+func TestEditAppliesAtomicMapsBelowTheSpecAsAWhole(t *testing.T) {
+	g := NewWithT(t)
+	spec, err := specSchema(mustKind("mcpserver"))
+	g.Expect(err).NotTo(HaveOccurred())
+	before := fieldsOf(g, `{image: a, scheduling: {nodeSelector: {a: "1", b: "2"}, priorityClassName: high}}`)
+	after := fieldsOf(g, `{image: a, scheduling: {nodeSelector: {a: "1", b: "3"}, priorityClassName: high}}`)
+	g.Expect(editedFields(spec, nil, before, after)).To(Equal(fieldsOf(g, `{scheduling: {nodeSelector: {a: "1", b: "3"}}}`)))
 }
 
 func TestRemovedFieldsOfAnEdit(t *testing.T) {
