@@ -114,9 +114,14 @@ func (h *hub) join(ctx context.Context, kinds []plugin.Kind, namespace string) (
 		}
 	}
 	for _, f := range found {
-		if err := f.wait(ctx); ctx.Err() != nil || h.ctx.Err() != nil {
-			return nil, err
-		}
+		_ = f.wait(ctx) // what a feed fails with is for the stream
+	}
+	// A wait whose rows have arrived may return without an error although the request or the hub has ended.
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := h.ctx.Err(); err != nil {
+		return nil, err
 	}
 	return found, nil
 }

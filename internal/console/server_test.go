@@ -627,7 +627,34 @@ func TestStreamDoesNotWaitForAHubThatHasEnded(t *testing.T) {
 	f.Eventually(joined, "10s").Should(Receive(MatchError(context.Canceled)))
 }
 
-func TestTenThousandRowsAreSentAtOnce(t *testing.T) {
+// Rows that have arrived do not hide that the hub or the request has ended: a stream without feeds has nothing to send.
+func TestStreamDoesNotJoinWhatHasEnded(t *testing.T) {
+	for name, end := range map[string]func(h *hub, request context.CancelFunc){
+		"the hub":     func(h *hub, _ context.CancelFunc) { h.cancel() },
+		"the request": func(_ *hub, request context.CancelFunc) { request() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, ModeToken)
+			u, err := f.userOf("token-of-jane")
+			f.Expect(err).NotTo(HaveOccurred())
+			kinds, err := kindsOf("appservices")
+			f.Expect(err).NotTo(HaveOccurred())
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			feeds, err := u.hub.join(ctx, kinds, "")
+			f.Expect(err).NotTo(HaveOccurred())
+			f.Expect(feeds[0].wait(ctx)).To(Succeed(), "its rows have arrived")
+			end(u.hub, cancel)
+			for range 100 { // which of several channels a select takes is random
+				feeds, err := u.hub.join(ctx, kinds, "")
+				f.Expect(err).To(MatchError(context.Canceled))
+				f.Expect(feeds).To(BeEmpty())
+			}
+		})
+	}
+}
+
+func TestFirstEventHasAllOfTenThousandRows(t *testing.T) {
 	f := newFixture(t, ModeToken)
 	const objects = 10_000
 	for i := range objects {
