@@ -404,7 +404,7 @@ func (o Options) addMCPServers(ctx context.Context, mgr ctrl.Manager, caches *st
 }
 
 func (o Options) proberOptions() prober.Options {
-	options := prober.Options{Metrics: ctrlmetrics.Registry, Dial: o.ProbeDial, Host: o.ProbeHost}
+	options := prober.Options{Metrics: ctrlmetrics.Registry, Dial: o.ProbeDial, Host: o.ProbeHost, Version: buildinfo.Get().Version}
 	if endpoint := o.ProbeEndpoint; endpoint != nil {
 		options.Rewrite = func(u *url.URL) { u.Scheme, u.Host = endpoint.Scheme, endpoint.Host }
 	}

@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -72,7 +73,7 @@ func newLifecycle(t *testing.T, o setup.Options, gateways gatewayReader, changes
 	l.Expect(err).NotTo(HaveOccurred())
 	dependencies.Uncached, dependencies.Recorder = l.Server, l.recorder
 	l.engine, err = newEngine(dependencies, Options{Options: o, Settings: settings}, readers{
-		references: &references.Reader{Metadata: l.Server, Data: l.Server}, keys: &keyReader{}, gateways: gateways, podStatus: &statuses{},
+		references: &references.Reader{Metadata: l.Server, Data: l.Server}, keys: &keyReader{metadata: l.Server, data: l.Server}, gateways: gateways, podStatus: &statuses{},
 	}, l.probes)
 	l.Expect(err).NotTo(HaveOccurred())
 	l.Expect(l.engine.Index(l.Server)).To(Succeed())
@@ -208,6 +209,83 @@ func TestSuspendedServerIsNotProbedAfterTheNextReconcile(t *testing.T) {
 	l.edit(func(server *v1beta1.MCPServer) { server.Spec.Suspend = true })
 	l.probes.Set(client.ObjectKey{Namespace: "acme", Name: "tools"}, prober.Target{})
 	l.settle()
+	l.Expect(l.probes.set).To(BeEmpty())
+}
+
+// The prober sends the token to its target until a reconcile changes that, and the address of a pod that is gone may be that of
+// another pod by now.
+func TestPodThatIsGoneIsNotProbedWhileAnEarlierPhaseWaits(t *testing.T) {
+	const left, gone = "10.0.0.1:8080", "10.0.0.2:8080"
+	endpoints := func(l *lifecycle, endpoints ...discoveryv1.Endpoint) {
+		behind := slice("tools-1", "tools", 8080)
+		l.Expect(l.Get(t.Context(), client.ObjectKeyFromObject(behind), behind)).To(Succeed())
+		behind.Endpoints = endpoints
+		l.Expect(l.Update(t.Context(), behind)).To(Succeed())
+	}
+	drained := func(l *lifecycle) { endpoints(l) }
+	for name, c := range map[string]struct {
+		pinned bool
+		change func(*lifecycle)
+		want   []string
+	}{
+		"no pod changes":          {false, func(*lifecycle) {}, []string{left, gone}},
+		"the node is drained":     {false, drained, nil},
+		"one of two pods is gone": {false, func(l *lifecycle) { endpoints(l, ofPod("10.0.0.1", "tools-a-1", ready())) }, []string{left}},
+		"pinned, and drained":     {true, drained, nil},
+		"the pods are not known": {false, func(l *lifecycle) {
+			l.refuses = func(call ssatest.Call) error {
+				if strings.HasPrefix(call.Kind.Kind, "EndpointSlice") {
+					return errors.New("no answer")
+				}
+				return nil
+			}
+		}, nil},
+		"the token is withdrawn": {false, func(l *lifecycle) {
+			l.Expect(l.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "tokens"}})).To(Succeed())
+		}, nil},
+		"probes are disabled": {false, func(l *lifecycle) {
+			l.edit(func(server *v1beta1.MCPServer) { server.Spec.Protocol.Probe = v1beta1.ProbeDisabled })
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLifecycle(t, setup.Options{NoClusterRights: true}, staticGatewayAPI(false), func(s *spec) {
+				s.Protocol.CredentialsSecretRef = &v1beta1.MCPServerCredentialsSecretRef{Name: "tokens"}
+				if c.pinned {
+					pin(s)
+				}
+			})
+			l.Expect(l.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "tokens"}, Data: map[string][]byte{"token": []byte("hush")}})).To(Succeed())
+			l.Expect(l.Create(t.Context(), slice("tools-1", "tools", 8080, ofPod("10.0.0.1", "tools-a-1", ready()), ofPod("10.0.0.2", "tools-a-2", ready())))).To(Succeed())
+			l.probes.result = &prober.Result{State: prober.Answering}
+			l.settle()
+			l.rollOut()
+			l.settle()
+			l.Expect(l.condition(v1beta1.ConditionProtocolReady)).To(Equal("True Ready"))
+			key := client.ObjectKeyFromObject(l.server())
+			l.Expect(l.probes.set[key]).To(And(HaveField("Addresses", ConsistOf(left, gone)), HaveField("Bearer", prober.Credential("hush"))))
+
+			d := &appsv1.Deployment{}
+			l.read(d)
+			d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: 1, UpdatedReplicas: 1, UnavailableReplicas: 1}
+			l.Expect(l.Status().Update(t.Context(), d)).To(Succeed())
+			c.change(l)
+			l.Writes()
+			l.settle()
+			l.settle() // a status that says only that a child is not ready may be put off
+
+			l.Expect(l.condition(v1beta1.ConditionProtocolReady)).NotTo(Equal("True Ready"), "an earlier phase waits")
+			l.Expect(l.probes.set[key].Addresses).To(ConsistOf(c.want))
+		})
+	}
+}
+
+// Whether a server answers is asked once its pods are available.
+func TestServerIsNotProbedBeforeItsPhases(t *testing.T) {
+	l := newLifecycle(t, setup.Options{NoClusterRights: true}, staticGatewayAPI(false))
+	l.Expect(l.Create(t.Context(), slice("tools-1", "tools", 8080, ofPod("10.0.0.1", "tools-a-1", ready())))).To(Succeed())
+	l.Writes()
+	l.settle()
+	l.Expect(l.condition(v1beta1.ConditionDeploymentReady)).To(Equal("False RolloutProgressing"))
 	l.Expect(l.probes.set).To(BeEmpty())
 }
 

@@ -124,25 +124,15 @@ func (s *scope) decideGates(ctx context.Context) phases.Next {
 
 // offers are the contracts of the pods, by their UIDs and the hosts of their addresses: another pod may have got an address.
 func (s *scope) offers(ctx context.Context) (map[types.UID]map[string]prober.Offer, error) {
-	key := client.ObjectKeyFromObject(s.server)
-	pods, err := s.servingPods(ctx)
-	if err != nil {
+	pods, err := s.aim(ctx)
+	if err != nil || len(pods.addresses)+len(pods.unready) == 0 {
 		return nil, err
 	}
-	if len(pods.addresses)+len(pods.unready) == 0 {
-		s.forget(key)
-		return nil, nil
-	}
-	target, err := s.target(ctx, pods)
-	if err != nil {
-		return nil, err
-	}
-	s.prober.Set(key, target)
-	result, _ := s.prober.Result(key)
+	result, _ := s.prober.Result(client.ObjectKeyFromObject(s.server))
 	offers := make(map[types.UID]map[string]prober.Offer, len(result.Offers))
 	for address, offer := range result.Offers {
 		host, _, _ := net.SplitHostPort(address)
-		uid := types.UID(target.Identities[address])
+		uid := types.UID(pods.identities[address])
 		if offers[uid] == nil {
 			offers[uid] = map[string]prober.Offer{}
 		}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
 	"github.com/fixpoint-dev/fixpoint/internal/prober"
+	"github.com/fixpoint-dev/fixpoint/internal/references"
 	"github.com/fixpoint-dev/fixpoint/pkg/phases"
 	"github.com/fixpoint-dev/fixpoint/pkg/ssa"
 )
@@ -354,7 +355,7 @@ func pinnedScope(probes Prober, written *statuses, objects ...client.Object) *sc
 	cluster := newClient(objects...)
 	return &scope{
 		server: pinnedTools(&prober.Contract{Digest: "d1"}), reader: cluster, uncached: cluster, prober: probes,
-		readers: readers{podStatus: written, keys: &keyReader{}}, clock: clocktesting.NewFakePassiveClock(earlier.Time),
+		readers: readers{podStatus: written, keys: &keyReader{}, references: &references.Reader{}}, clock: clocktesting.NewFakePassiveClock(earlier.Time),
 	}
 }
 
@@ -385,9 +386,14 @@ func TestGatesThatCannotBeDecidedAreAnErrorOfThePhaseAlone(t *testing.T) {
 			g := NewWithT(t)
 			s := pinnedScope(&offersOf{}, &statuses{}, slice("a", "tools", 8080, endpoint("10.0.0.1", nil)))
 			c.change(s)
+			probes := &offersOf{target: prober.Target{URL: "before"}}
+			s.prober = probes
 			g.Expect(s.decideGates(t.Context())).To(BeNil())
 			_, err := observeContract(t.Context(), s)
 			g.Expect(err).To(MatchError(c.want))
+			if name != "no pods" { // whose addresses are known
+				g.Expect(probes.target.URL).To(BeEmpty(), "addresses and credentials that are not known are not probed")
+			}
 			g.Expect(s.holdsPods()).To(BeTrue(), "pods may be held")
 		})
 	}

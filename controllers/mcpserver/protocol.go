@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fixpoint-dev/fixpoint/apis/v1beta1"
@@ -17,33 +18,74 @@ import (
 
 // protocol waits until MCP handshakes succeed on all serving pods. The prober makes the handshakes in
 // the background; a reconcile only sets its target and reads the latest result.
-var protocol = phases.Step[*scope]{
+var protocol = protocolPhase{phases.Step[*scope]{
 	Name:    "Protocol",
 	Observe: observeProtocol,
+}}
+
+// protocolPhase also keeps the target of the prober as it should be while an earlier phase waits.
+type protocolPhase struct{ phases.Step[*scope] }
+
+// Declare implements [phases.Phase].
+func (p protocolPhase) Declare(scheme *runtime.Scheme) (phases.Declaration[*scope], error) {
+	d, err := p.Step.Declare(scheme)
+	d.Observe = func(ctx context.Context, r phases.Reconcile[*scope]) (phases.Next, error) {
+		return nil, r.Scope.followPods(ctx)
+	}
+	return d, err
 }
 
-func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) {
+// followPods is for a reconcile that does not reach the phase: the address of a pod that is gone may be that of another pod
+// by now, which must not receive the token. An MCPServer that is not probed yet still waits for the phase. The phase Contract
+// has already set the target if contracts are pinned.
+func (s *scope) followPods(ctx context.Context) error {
+	if s.plans || s.pinned != nil {
+		return nil
+	}
+	if _, isProbed := s.prober.Result(client.ObjectKeyFromObject(s.server)); !isProbed {
+		return nil // nor is an MCPServer that is suspended or deleted
+	}
+	_, err := s.aim(ctx)
+	return err
+}
+
+// aim sets the target of the prober, and returns the pods. Without pods, nothing is probed. Neither is it if the pods, or what
+// the probes send, are not known, because what was known of them may be wrong by now.
+func (s *scope) aim(ctx context.Context) (servingPods, error) {
 	key := client.ObjectKeyFromObject(s.server)
 	if s.server.Spec.Protocol.Probe == v1beta1.ProbeDisabled {
 		s.forget(key)
-		return phases.DoneBecause(v1beta1.ReasonProbeDisabled, "probes are disabled by spec.protocol.probe"), nil
+		return servingPods{}, nil
 	}
 	pods, err := s.servingPods(ctx)
 	if err != nil {
-		return nil, err
+		s.prober.Forget(key) // what has been read is kept for the next reconcile
+		return servingPods{}, err
 	}
-	if len(pods.addresses) == 0 {
-		if !pinsContract(s.server) || len(pods.unready) == 0 {
-			s.forget(key)
-		}
-		return unprobedVerdict(pods), nil
+	if len(pods.addresses) == 0 && (!pinsContract(s.server) || len(pods.unready) == 0) {
+		s.forget(key)
+		return pods, nil
 	}
 	target, err := s.target(ctx, pods)
 	if err != nil && !s.references.Ignores(err) {
-		return nil, err
+		s.prober.Forget(key)
+		return servingPods{}, err
 	}
 	s.prober.Set(key, target)
-	result, ok := s.prober.Result(key)
+	return pods, nil
+}
+
+func observeProtocol(ctx context.Context, s *scope) (phases.Observation, error) {
+	pods, err := s.aim(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.server.Spec.Protocol.Probe == v1beta1.ProbeDisabled:
+		return phases.DoneBecause(v1beta1.ReasonProbeDisabled, "probes are disabled by spec.protocol.probe"), nil
+	case len(pods.addresses) == 0:
+		return unprobedVerdict(pods), nil
+	}
+	result, ok := s.prober.Result(client.ObjectKeyFromObject(s.server))
 	if !ok {
 		return phases.Wait(v1beta1.ReasonProtocolPending, "waiting for the first MCP handshake", 0), nil
 	}

@@ -60,7 +60,7 @@ func TestResultVerdict(t *testing.T) {
 		want   outcome
 	}{
 		"answering": {withoutToken, prober.Result{State: prober.Answering}, outcome{"done", "Ready", succeeded}},
-		"answering, after one failure": {withoutToken, prober.Result{State: prober.Answering, Failures: 1, Err: &prober.Error{Kind: prober.Refused}},
+		"answering, after one failure": {withoutToken, prober.Result{State: prober.Answering, Err: &prober.Error{Kind: prober.Refused}},
 			outcome{"done", "Ready", succeeded}},
 		"closed": {withoutToken, closed(prober.Unauthorized, 401),
 			outcome{"done", "CredentialsRequired",
@@ -262,7 +262,7 @@ func TestTarget(t *testing.T) {
 	g.Expect(s.keys.known[client.ObjectKeyFromObject(server)]).To(HaveLen(2), "what is used is not read again")
 }
 
-// fakeProber records its targets and returns a given result.
+// fakeProber records its targets and returns a given result for them.
 type fakeProber struct {
 	set    map[client.ObjectKey]prober.Target
 	result *prober.Result
@@ -270,8 +270,8 @@ type fakeProber struct {
 
 func (b *fakeProber) Set(key client.ObjectKey, target prober.Target) { b.set[key] = target }
 func (b *fakeProber) Forget(key client.ObjectKey)                    { delete(b.set, key) }
-func (b *fakeProber) Result(client.ObjectKey) (prober.Result, bool) {
-	if b.result == nil {
+func (b *fakeProber) Result(key client.ObjectKey) (prober.Result, bool) {
+	if _, isSet := b.set[key]; !isSet || b.result == nil {
 		return prober.Result{}, false
 	}
 	return *b.result, true

@@ -136,6 +136,7 @@ func TestStoredContractIsReadOnlyToChangeIt(t *testing.T) {
 			g := NewWithT(t)
 			probes := &textsOf{texts: c.texts}
 			if c.found != "" {
+				probes.set = map[client.ObjectKey]prober.Target{client.ObjectKeyFromObject(server): {}}
 				probes.result = &prober.Result{Contract: &prober.Contract{Digest: c.found}}
 			}
 			s := &scope{server: server.DeepCopy(), prober: probes}

@@ -459,7 +459,6 @@ func TestInvalidTargets(t *testing.T) {
 		"not HTTP":        {URL: "ftp://web/mcp"},
 		"not a transport": {URL: "http://web/mcp", Transport: "stdio"},
 		"bad credential":  {URL: "http://web/mcp", Bearer: Credential("a\nb")},
-		"bad header":      {URL: "http://web/mcp", Headers: map[string]Credential{"X Y": Credential("a")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			NewWithT(t).Expect(probeOnce(t, target).err).To(HaveField("Kind", Invalid))

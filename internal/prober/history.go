@@ -53,7 +53,6 @@ func aggregate(histories []history) Result {
 	worst := slices.MaxFunc(histories, func(a, b history) int { return rank(a) - rank(b) })
 	result := Result{State: worst.state, Err: worst.err, Replicas: len(histories)}
 	for _, h := range histories {
-		result.Failures = max(result.Failures, h.failures)
 		if h.answered() {
 			result.Answered++
 		}

@@ -32,7 +32,7 @@ func (e *entry) parse(rewrite func(*url.URL)) *Error {
 	e.url = parsed
 	var ok bool
 	if e.header, ok = header(e.target); !ok {
-		return invalid("a header or the credential contains characters that HTTP headers cannot have")
+		return invalid("the credential contains characters that HTTP headers cannot have")
 	}
 	if parsed.Scheme == "https" {
 		return e.configureTLS()
@@ -56,15 +56,9 @@ func (e *entry) configureTLS() *Error {
 	return nil
 }
 
-// header returns the headers of all requests; false if one is invalid.
+// header returns the headers of all requests; false if the credential is invalid.
 func header(target Target) (http.Header, bool) {
-	h := make(http.Header, len(target.Headers)+1)
-	for name, value := range target.Headers {
-		if !isHeaderName(name) || !isHeaderValue(value) {
-			return nil, false
-		}
-		h.Set(name, string(value))
-	}
+	h := http.Header{}
 	bearer := bytes.TrimSpace(target.Bearer)
 	if !isHeaderValue(bearer) {
 		return nil, false
@@ -83,16 +77,6 @@ func isHeaderValue(value []byte) bool {
 		}
 	}
 	return true
-}
-
-// isHeaderName reports whether name is a valid HTTP header name.
-func isHeaderName(name string) bool {
-	for _, c := range []byte(name) {
-		if c <= ' ' || c >= 0x7f || bytes.IndexByte([]byte(`"(),/:;<=>?@[\]{}`), c) >= 0 {
-			return false
-		}
-	}
-	return name != ""
 }
 
 func invalid(detail string) *Error {

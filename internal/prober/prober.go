@@ -55,8 +55,6 @@ type entry struct {
 	contract    *Contract
 	contractErr *Error
 	namespace   *namespace
-	state       State
-	since       time.Time
 	// notified is the last Result that subscribers were notified of.
 	notified Result
 }
@@ -133,8 +131,8 @@ func (m *member) slack() time.Duration {
 
 // Set sets what to probe for a key. It is cheap if nothing has changed, and should be called in every
 // reconcile. New replicas are probed immediately; so are all replicas if the token, the URL or the
-// transport changes. If only headers, credentials or the CA change, all replicas are probed immediately
-// and the previous result stays until then.
+// transport changes. If only the credential or the CA changes, all replicas are probed immediately and
+// the previous result stays until then.
 func (p *Prober) Set(key types.NamespacedName, target Target) {
 	target = target.complete()
 	p.mu.Lock()
@@ -142,7 +140,7 @@ func (p *Prober) Set(key types.NamespacedName, target Target) {
 	e := p.entries[key]
 	if e == nil || !e.target.sameServer(target) {
 		old := e
-		e = &entry{key: key, state: Unknown, since: p.options.Clock.Now(), namespace: p.joinNamespace(key.Namespace)}
+		e = &entry{key: key, namespace: p.joinNamespace(key.Namespace)}
 		p.entries[key] = e
 		if old != nil {
 			p.drop(old)
@@ -308,7 +306,6 @@ func (e *entry) result() Result {
 	result.Server = e.server
 	result.ListErr = e.listErr
 	result.Contract, result.ContractErr = e.contract, e.contractErr
-	result.Since = e.since
 	return result
 }
 
@@ -316,10 +313,6 @@ func (e *entry) result() Result {
 func (p *Prober) updateState(e *entry) {
 	e.agree()
 	result := e.result()
-	if result.State != e.state {
-		e.state, e.since = result.State, p.options.Clock.Now()
-		result.Since = e.since
-	}
 	if e.notified.State == "" {
 		// The caller of the first Set knows that there is no result yet.
 		e.notified = result

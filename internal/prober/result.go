@@ -3,7 +3,6 @@ package prober
 import (
 	"maps"
 	"slices"
-	"time"
 )
 
 // State summarizes the probes of a server.
@@ -51,10 +50,6 @@ func (s Server) sameIdentity(other Server) bool {
 // Result is the latest result for the current token of a target.
 type Result struct {
 	State State
-	// Since is when this process observed the change to State.
-	Since time.Time
-	// Failures is the largest number of failures in a row of any replica.
-	Failures int
 	// Replicas is the number of probed replicas, Answered the number whose last probe succeeded (401 and
 	// 403 do not count), and Decided the number that are not Unknown.
 	Replicas, Answered, Decided int

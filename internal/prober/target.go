@@ -45,10 +45,8 @@ type Target struct {
 	// Version is the version of the replicas. When it changes, the description of the server is read
 	// again; results of existing replicas stay. Optional.
 	Version string
-	// Headers are sent with every request, only to the host of the URL.
-	Headers map[string]Credential
-	// Bearer is sent as a bearer token in the Authorization header, without surrounding white space; empty
-	// sends none.
+	// Bearer is sent as a bearer token in the Authorization header, only to the host of the URL, without
+	// surrounding white space; empty sends none.
 	Bearer Credential
 	// CA is a bundle of PEM certificates that replace the system CAs; nil trusts the system CAs.
 	CA []byte
@@ -104,18 +102,9 @@ func (t Target) complete() Target {
 		t.Addresses = []string{""}
 	}
 	t.Identities = maps.Clone(t.Identities)
-	t.Headers = cloneHeaders(t.Headers)
 	t.Bearer = bytes.Clone(t.Bearer)
 	t.CA = bytes.Clone(t.CA)
 	return t
-}
-
-func cloneHeaders(headers map[string]Credential) map[string]Credential {
-	clone := make(map[string]Credential, len(headers))
-	for name, value := range headers {
-		clone[name] = bytes.Clone(value)
-	}
-	return clone
 }
 
 // sameServer reports whether results of t are valid for other.
@@ -123,8 +112,7 @@ func (t Target) sameServer(other Target) bool {
 	return t.Token == other.Token && t.URL == other.URL && t.Transport == other.Transport
 }
 
-// sameRequest reports whether probes of both send the same headers and trust the same CA.
+// sameRequest reports whether probes of both send the same credential and trust the same CA.
 func (t Target) sameRequest(other Target) bool {
-	return bytes.Equal(t.Bearer, other.Bearer) && bytes.Equal(t.CA, other.CA) && (t.CA == nil) == (other.CA == nil) &&
-		maps.EqualFunc(t.Headers, other.Headers, func(a, b Credential) bool { return bytes.Equal(a, b) })
+	return bytes.Equal(t.Bearer, other.Bearer) && bytes.Equal(t.CA, other.CA) && (t.CA == nil) == (other.CA == nil)
 }

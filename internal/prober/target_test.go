@@ -24,16 +24,15 @@ func TestTargetIsACopy(t *testing.T) {
 	g := NewWithT(t)
 	given := Target{
 		Addresses: []string{"b:1", "a:1", "b:1"}, Unready: []string{"d:1", "a:1", "c:1", "d:1"}, Identities: map[string]string{"a:1": "1"},
-		Headers: map[string]Credential{"X-Key": Credential("k")}, Bearer: Credential("t"), CA: []byte("ca"),
+		Bearer: Credential("t"), CA: []byte("ca"),
 	}
 	complete := given.complete()
 	given.Addresses[1], given.Unready[2], given.Identities["a:1"] = "x", "x", "x"
-	given.Headers["X-Key"][0], given.Bearer[0], given.CA[0] = 'x', 'x', 'x'
-	delete(given.Headers, "X-Key")
+	given.Bearer[0], given.CA[0] = 'x', 'x'
 	g.Expect(complete).To(Equal(Target{
 		Transport: StreamableHTTP, Interval: DefaultInterval, Timeout: DefaultTimeout,
 		Addresses: []string{"a:1", "b:1"}, Unready: []string{"c:1", "d:1"}, Identities: map[string]string{"a:1": "1"},
-		Headers: map[string]Credential{"X-Key": Credential("k")}, Bearer: Credential("t"), CA: []byte("ca"),
+		Bearer: Credential("t"), CA: []byte("ca"),
 	}))
 	g.Expect(Target{}.complete().Addresses).To(Equal([]string{""}), "the host of the URL")
 	g.Expect(Target{Unready: []string{"a:1"}}.complete().Addresses).To(BeEmpty())
@@ -45,7 +44,7 @@ func TestTargetIsACopy(t *testing.T) {
 
 // TestResultsOfAnotherServerAreDropped changes each field of a target.
 func TestResultsOfAnotherServerAreDropped(t *testing.T) {
-	before := Target{URL: "http://web/mcp", Bearer: Credential("t"), Headers: map[string]Credential{"X-Key": Credential("k")}, Token: "1"}
+	before := Target{URL: "http://web/mcp", Bearer: Credential("t"), Token: "1"}
 	for name, c := range map[string]struct {
 		change                  func(*Target)
 		sameServer, sameRequest bool
@@ -57,7 +56,6 @@ func TestResultsOfAnotherServerAreDropped(t *testing.T) {
 		"Unready":    {func(t *Target) { t.Unready = []string{"a:1"} }, true, true},
 		"Identities": {func(t *Target) { t.Identities = map[string]string{"a:1": "1"} }, true, true},
 		"Version":    {func(t *Target) { t.Version = "2" }, true, true},
-		"Headers":    {func(t *Target) { t.Headers = map[string]Credential{"X-Key": Credential("l")} }, true, false},
 		"Bearer":     {func(t *Target) { t.Bearer = Credential("u") }, true, false},
 		"CA":         {func(t *Target) { t.CA = []byte{} }, true, false},
 		"Interval":   {func(t *Target) { t.Interval = time.Hour }, true, true},
@@ -79,39 +77,28 @@ func TestResultsOfAnotherServerAreDropped(t *testing.T) {
 	g.Expect(Target{CA: []byte("a")}.sameRequest(Target{CA: []byte("b")})).To(BeFalse())
 }
 
-func TestHeadersThatHTTPDoesNotAllowAreRefused(t *testing.T) {
-	const name, value = "X-Key", "a value"
+func TestCredentialsThatHTTPDoesNotAllowAreRefused(t *testing.T) {
 	for what, c := range map[string]struct {
-		name, value, bearer string
-		isValid             bool
+		bearer string
+		want   string
 	}{
-		"letters":                    {name, value, "token", true},
-		"a tab":                      {name, "a\tb", "", true},
-		"a space in a value":         {name, " ", "", true},
-		"the last printable one":     {name, "~", "", true},
-		"beyond ASCII":               {name, "é", "", true},
-		"a line break":               {name, "a\nb", "", false},
-		"a unit separator":           {name, "a\x1fb", "", false},
-		"a delete":                   {name, "a\x7fb", "", false},
-		"a line break in the bearer": {name, value, "a\nb", false},
-		"a delete in the bearer":     {name, value, "a\x7fb", false},
-		"the least name":             {"!", value, "", true},
-		"the greatest name":          {"~", value, "", true},
-		"no name":                    {"", value, "", false},
-		"a space in a name":          {"X Key", value, "", false},
-		"a delete in a name":         {"X\x7f", value, "", false},
-		"beyond ASCII in a name":     {"é", value, "", false},
-		"a colon in a name":          {"X:", value, "", false},
-		"the first separator":        {`"`, value, "", false},
-		"the last separator":         {"}", value, "", false},
+		"letters":                 {"token", "Bearer token"},
+		"none":                    {"", ""},
+		"only a space":            {" ", ""},
+		"a tab":                   {"a\tb", "Bearer a\tb"},
+		"a line break at the end": {"token\n", "Bearer token"},
+		"the last printable one":  {"~", "Bearer ~"},
+		"beyond ASCII":            {"é", "Bearer é"},
+		"a line break":            {"a\nb", "refused"},
+		"a unit separator":        {"a\x1fb", "refused"},
+		"a delete":                {"a\x7fb", "refused"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			g := NewWithT(t)
-			h, ok := header(Target{Headers: map[string]Credential{c.name: Credential(c.value)}, Bearer: Credential(c.bearer)})
-			g.Expect(ok).To(Equal(c.isValid))
-			if c.isValid {
-				g.Expect(h.Get(c.name)).To(Equal(c.value))
-				g.Expect(h.Get("Authorization") != "").To(Equal(c.bearer != ""))
+			h, ok := header(Target{Bearer: Credential(c.bearer)})
+			g.Expect(ok).To(Equal(c.want != "refused"))
+			if ok {
+				g.Expect(h.Get("Authorization")).To(Equal(c.want))
 			} else {
 				g.Expect(h).To(BeNil())
 			}
@@ -141,7 +128,7 @@ func TestTargetsThatCannotBeProbedSayWhy(t *testing.T) {
 		"a transport":              {Target{URL: "http://web/mcp", Transport: "stdio"}, "the transport is unknown"},
 		"a URL":                    {Target{URL: "http://we b/mcp"}, "the URL is not valid"},
 		"a scheme":                 {Target{URL: "ftp://web/mcp"}, "the URL is not valid"},
-		"a header":                 {Target{URL: "http://web/mcp", Bearer: Credential("a\nb")}, "a header or the credential contains characters that HTTP headers cannot have"},
+		"a credential":             {Target{URL: "http://web/mcp", Bearer: Credential("a\nb")}, "the credential contains characters that HTTP headers cannot have"},
 		"a CA bundle":              {Target{URL: "https://web/mcp", CA: []byte("x")}, "the CA bundle contains no certificate"},
 		"a CA bundle without text": {Target{URL: "https://web/mcp", CA: []byte{}}, "the CA bundle contains no certificate"},
 		"nothing":                  {Target{URL: "https://web/mcp", Transport: SSE}, ""},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -13,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,7 +25,7 @@ const (
 	podsRecheckInterval = 10 * time.Second
 	// stuckAfter is how long a rollout may make no progress before its pods are listed.
 	stuckAfter = 5 * time.Second
-	// maxPods is how many pods are listed at most: one failing pod is enough to explain the rollout.
+	// maxPods is how many pods one list returns at most: one failing pod is enough to explain the rollout.
 	maxPods = 50
 	// imageField is the field with the image of a Deployment.
 	imageField = "spec.image"
@@ -40,14 +40,9 @@ func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock
 	if isReady || waitsForOthers || verdict.Reason() == v1beta1.ReasonQuotaExceeded || !isStuck(now, live, verdict) {
 		return verdict
 	}
-	var pods corev1.PodList
-	err := uncached.List(ctx, &pods, client.InNamespace(live.Namespace), client.MatchingLabels(live.Spec.Selector.MatchLabels), client.Limit(maxPods))
-	if err != nil {
-		return verdict // the next reconcile lists the pods again
-	}
-	why := findPodProblem(ofCurrentVersion(live, pods.Items), imageField)
+	why, err := findProblem(ctx, uncached, live)
 	switch {
-	case why == "":
+	case err != nil || why == "": // the next reconcile lists the pods again
 		return verdict
 	case verdict.IsDone():
 		return verdict.WithMessage(verdict.Message() + ": " + why)
@@ -58,16 +53,48 @@ func Explain(ctx context.Context, uncached client.Reader, now clock.PassiveClock
 	}
 }
 
-// ofCurrentVersion leaves out the pods of earlier versions, which stay until those of the current one are available: what
-// the spec says is no reason for their problems. Only the message of a condition names the ReplicaSet.
-func ofCurrentVersion(live *appsv1.Deployment, pods []corev1.Pod) []corev1.Pod {
+// findProblem lists the pods of the current version until one has a problem. Many that have none may come first, such as those
+// that were evicted.
+func findProblem(ctx context.Context, uncached client.Reader, live *appsv1.Deployment) (string, error) {
+	replicaSet := currentReplicaSet(live)
+	selected := labels.Set(live.Spec.Selector.MatchLabels)
+	if hash, ok := strings.CutPrefix(replicaSet, live.Name+"-"); ok { // not if the name of the Deployment is so long that it is cut
+		selected = labels.Merge(selected, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: hash})
+	}
+	options := &client.ListOptions{Namespace: live.Namespace, LabelSelector: labels.SelectorFromSet(selected), Limit: maxPods}
+	for {
+		var pods corev1.PodList
+		if err := uncached.List(ctx, &pods, options); err != nil {
+			return "", fmt.Errorf("listing the pods of Deployment %s: %w", live.Name, err)
+		}
+		if why := findPodProblem(ofReplicaSet(replicaSet, pods.Items), imageField); why != "" || pods.Continue == "" {
+			return why, nil
+		}
+		options.Continue = pods.Continue
+	}
+}
+
+// currentReplicaSet is the name of the ReplicaSet of the current version; empty if it is not known. Only the message of a
+// condition has it, in quotes.
+func currentReplicaSet(live *appsv1.Deployment) string {
 	progressing := condition(live, appsv1.DeploymentProgressing)
-	if progressing == nil || !strings.Contains(progressing.Message, `"`) {
+	if progressing == nil {
+		return ""
+	}
+	_, quoted, _ := strings.Cut(progressing.Message, `"`)
+	name, _, _ := strings.Cut(quoted, `"`)
+	return name
+}
+
+// ofReplicaSet leaves out the pods of earlier versions, which stay until those of the current one are available: what the
+// spec says is no reason for their problems. An empty name leaves out none.
+func ofReplicaSet(name string, pods []corev1.Pod) []corev1.Pod {
+	if name == "" {
 		return pods
 	}
 	return slices.DeleteFunc(pods, func(pod corev1.Pod) bool {
 		owner := metav1.GetControllerOfNoCopy(&pod)
-		return owner == nil || !strings.Contains(progressing.Message, strconv.Quote(owner.Name))
+		return owner == nil || owner.Name != name
 	})
 }
 

@@ -3,6 +3,8 @@ package workload
 import (
 	"context"
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -146,7 +149,7 @@ func TestContainerProblem(t *testing.T) {
 	}
 }
 
-// podReader answers every list with its pods, or fails, and counts.
+// podReader answers a list with those of its pods that the options select, in their order, or fails, and counts.
 type podReader struct {
 	client.Reader
 	pods  []corev1.Pod
@@ -154,17 +157,41 @@ type podReader struct {
 	lists int
 }
 
-func (r *podReader) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (r *podReader) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
 	r.lists++
-	if pods, ok := list.(*corev1.PodList); ok {
-		pods.Items = r.pods
+	pods, ok := list.(*corev1.PodList)
+	if r.err != nil || !ok {
+		return r.err
 	}
-	return r.err
+	o := (&client.ListOptions{}).ApplyOptions(options)
+	for i, from := 0, o.Continue; i < len(r.pods); i++ {
+		pod := r.pods[i]
+		if from == strconv.Itoa(i) {
+			from = ""
+		}
+		if from != "" || pod.Namespace != o.Namespace || o.LabelSelector != nil && !o.LabelSelector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		if o.Limit > 0 && int64(len(pods.Items)) == o.Limit {
+			pods.Continue = strconv.Itoa(i)
+			break
+		}
+		pods.Items = append(pods.Items, pod)
+	}
+	return nil
+}
+
+// failingPod is a pod of the Deployment web with a container in a state.
+func failingPod(status corev1.ContainerStatus) corev1.Pod {
+	return corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{LabelName: "web"}},
+		Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{status}},
+	}
 }
 
 func TestExplain(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	broken := []corev1.Pod{{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting("app", "shop:1", "CrashLoopBackOff", "")}}}}
+	broken := []corev1.Pod{failingPod(waiting("app", "shop:1", "CrashLoopBackOff", ""))}
 	slow := phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for updated pods to become available", podsRecheckInterval)
 	stalled := phases.Stalled(v1beta1.ReasonRolloutStalled, "too slow")
 	quota := phases.Wait(v1beta1.ReasonQuotaExceeded, "no room", 0)
@@ -211,7 +238,7 @@ func TestStalledRolloutIsExplainedAgain(t *testing.T) {
 	live := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 	live.Spec.ProgressDeadlineSeconds, live.Spec.Selector = ptr.To[int32](600), &metav1.LabelSelector{}
 	live.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Reason: "ProgressDeadlineExceeded"}}
-	broken := []corev1.Pod{{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{waiting("app", "shop:1", "CrashLoopBackOff", "")}}}}
+	broken := []corev1.Pod{failingPod(waiting("app", "shop:1", "CrashLoopBackOff", ""))}
 
 	for name, reader := range map[string]*podReader{
 		"pods fail":                 {pods: broken},
@@ -258,8 +285,8 @@ func TestOnlyPodsOfTheCurrentVersionExplainARollout(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	slow := phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for updated pods to become available", podsRecheckInterval)
 	pod := func(replicaSet, image string) corev1.Pod {
-		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: replicaSet, Controller: ptr.To(true)}}}}
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{waiting("app", image, "ImagePullBackOff", "")}
+		p := failingPod(waiting("app", image, "ImagePullBackOff", ""))
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: replicaSet, Controller: ptr.To(true)}}
 		return p
 	}
 	const old, current = "web-5d4b", "web-5d4bc"
@@ -277,7 +304,7 @@ func TestOnlyPodsOfTheCurrentVersionExplainARollout(t *testing.T) {
 		"the first pods of a new version": {`Created new replica set "web-5d4bc"`, 2, []corev1.Pod{pod(old, "shop:1")}, outcomeOf(slow)},
 		"a change that is not observed":   {`ReplicaSet "web-5d4b" is progressing.`, 1, []corev1.Pod{pod(old, "shop:1")}, outcomeOf(slow)},
 		"a message without a ReplicaSet":  {"in progress", 2, []corev1.Pod{pod(old, "shop:1")}, cannotPull("shop:1")},
-		"a pod that no ReplicaSet owns":   {`ReplicaSet "web-5d4bc" is progressing.`, 2, []corev1.Pod{{Status: pod(old, "shop:1").Status}}, outcomeOf(slow)},
+		"a pod that no ReplicaSet owns":   {`ReplicaSet "web-5d4bc" is progressing.`, 2, []corev1.Pod{failingPod(waiting("app", "shop:1", "ImagePullBackOff", ""))}, outcomeOf(slow)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -291,13 +318,52 @@ func TestOnlyPodsOfTheCurrentVersionExplainARollout(t *testing.T) {
 	}
 }
 
+// A list is in the order of the names, which begin with that of the ReplicaSet.
+func TestProblemIsFoundBehindManyPodsThatHaveNone(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	slow := phases.Wait(v1beta1.ReasonRolloutProgressing, "waiting for updated pods to become available", podsRecheckInterval)
+	const many = 3*maxPods + 1
+	pod := func(hash string, status corev1.PodPhase) corev1.Pod {
+		p := failingPod(waiting("app", "shop:2", "ImagePullBackOff", ""))
+		p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web-" + hash, Controller: ptr.To(true)}}
+		p.Status.Phase = status
+		return p
+	}
+	old, evicted := pod("5d4b", corev1.PodRunning), pod("5d4bc", corev1.PodFailed)
+	const named = `ReplicaSet "web-5d4bc" is progressing.`
+	for name, c := range map[string]struct {
+		message string // of the condition Progressing
+		before  corev1.Pod
+		lists   int
+	}{
+		"pods of an earlier version":               {named, old, 1},
+		"evicted pods":                             {named, evicted, 4},
+		"evicted pods, and no ReplicaSet is known": {"in progress", evicted, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			live := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+			live.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{LabelName: "web"}}
+			live.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Message: c.message, LastUpdateTime: metav1.NewTime(now.Add(-time.Minute))}}
+			reader := &podReader{pods: append(slices.Repeat([]corev1.Pod{c.before}, many), pod("5d4bc", corev1.PodPending))}
+
+			verdict := Explain(t.Context(), reader, clocktesting.NewFakePassiveClock(now), live, slow)
+
+			g.Expect(outcomeOf(verdict)).To(Equal(outcome{"wait", v1beta1.ReasonPodsFailing,
+				"container app cannot pull image shop:2 (ImagePullBackOff); correct spec.image or spec.imagePullSecrets"}))
+			g.Expect(reader.lists).To(Equal(c.lists), "lists of pods")
+			g.Expect(live.Spec.Selector.MatchLabels).To(HaveLen(1), "the Deployment is not changed")
+		})
+	}
+}
+
 func TestPodsDoNotExplainARolloutThatIsPaused(t *testing.T) {
 	g := NewWithT(t)
 	live := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 	live.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{LabelName: "web"}}
 	live.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Reason: "DeploymentPaused", Message: "Deployment is paused"}}
-	pod := corev1.Pod{}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{waiting("app", "shop:1", "ImagePullBackOff", "")}
+	pod := failingPod(waiting("app", "shop:1", "ImagePullBackOff", ""))
 	paused := Ready(live)
 	g.Expect(outcomeOf(Explain(t.Context(), &podReader{pods: []corev1.Pod{pod}}, clocktesting.NewFakePassiveClock(time.Now()), live, paused))).To(Equal(outcomeOf(paused)))
 }
