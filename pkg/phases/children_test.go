@@ -517,7 +517,9 @@ func TestNameOfItsOwnThatIsHeldIsCheckedAgain(t *testing.T) {
 		return desiredDevice(s, "Boot", disk(machineName)), nil
 	}
 	notAdopted := diskOf("Boot")
-	notAdopted.Adopt = func(*scope, *Disk) phases.Verdict { return phases.Stalled(string(ssa.ReasonNotOwned), "it is not adopted") }
+	notAdopted.Adopt = func(*scope, *Disk) phases.Verdict {
+		return phases.Stalled(string(ssa.ReasonNotOwned), "it is not adopted")
+	}
 	immutable := fails("Boot", &ssa.Error{Reason: ssa.ReasonImmutableField, Object: "Disk b", Message: "it cannot change"})
 	cases := map[string]struct {
 		phase phase
