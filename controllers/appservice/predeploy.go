@@ -260,12 +260,26 @@ func createJob(ctx context.Context, p phases.Reconcile[*scope]) (phases.Next, er
 		request.Live = &live
 	case client.IgnoreNotFound(err) != nil:
 		return nil, fmt.Errorf("reading Job %s: %w", jobName(s.app), err)
+	default:
+		// The Job may have run, and be deleted with an AppService that no finalizer kept. So the AppService is read after it.
+		if exists, err := existsPastCache(ctx, s); !exists || err != nil {
+			return phases.Wait(v1beta1.ReasonProgressing, "waiting for the cache of the manager to show that the AppService was deleted", recordInterval), err
+		}
 	}
 	decision, err := p.Cluster.Decide(request)
 	if err != nil {
 		return nil, err
 	}
 	return phases.Apply{Decision: decision}, nil
+}
+
+// existsPastCache says whether the API server still has the AppService, and not another one of its name.
+func existsPastCache(ctx context.Context, s *scope) (bool, error) {
+	var live v1beta1.AppService
+	if err := s.uncached.Get(ctx, client.ObjectKeyFromObject(s.app), &live); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading AppService %s: %w", s.app.Name, err)
+	}
+	return live.UID == s.app.UID, nil
 }
 
 // desiredJob runs one pod, which is not restarted: only who knows what it has done can say whether to run it again.

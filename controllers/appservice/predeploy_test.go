@@ -567,6 +567,42 @@ func TestCacheThatLagsCreatesNoSecondJob(t *testing.T) {
 	r.Expect(r.running()).To(Equal(v2))
 }
 
+// The Job may have succeeded, and was deleted with the AppService, whose finalizer somebody removed during a reconcile.
+func TestHookOfADeletedAppServiceDoesNotRunAgain(t *testing.T) {
+	for name, isReplaced := range map[string]bool{"deleted": false, "replaced": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRollout(t)
+			app := webApp()
+			app.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "web"}
+			successor := app.DeepCopy()
+			app.Spec.Hooks = webApp(withHook()).Spec.Hooks
+			r.Create(app)
+			gone, created := false, false
+			r.refuses = func(call ssatest.Call) error {
+				created = created || call.Kind.Kind == "Job" && call.Verb == "apply"
+				if gone || call.Kind.Kind != "Job" || call.Verb != "get" || call.Cached {
+					return nil
+				}
+				gone = true
+				live := r.app()
+				r.Edit(live, func() { live.Finalizers = nil })
+				r.Delete(live)
+				if isReplaced {
+					r.Create(successor)
+				}
+				return nil
+			}
+
+			_, err := r.Reconcile("shop/web")
+
+			r.Expect(err).NotTo(HaveOccurred())
+			r.Settle("shop/web")
+			r.Expect(gone).To(BeTrue())
+			r.Expect(created).To(BeFalse())
+		})
+	}
+}
+
 func TestJobOfTheNameThatIsNotOwnedIsNotTouched(t *testing.T) {
 	r := newRollout(t)
 	app := webApp(withHook())
