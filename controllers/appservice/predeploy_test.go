@@ -567,7 +567,7 @@ func TestCacheThatLagsCreatesNoSecondJob(t *testing.T) {
 	r.Expect(r.running()).To(Equal(v2))
 }
 
-// The Job may have succeeded, and was deleted with the AppService, whose finalizer somebody removed during a reconcile.
+// The Job may have succeeded, and was deleted with the AppService, whose finalizer a user removed during a reconcile.
 func TestHookOfADeletedAppServiceDoesNotRunAgain(t *testing.T) {
 	for name, isReplaced := range map[string]bool{"deleted": false, "replaced": true} {
 		t.Run(name, func(t *testing.T) {
