@@ -47,14 +47,24 @@ func TestProbeClosesItsConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		serve := serveInBubble(t, streamable(newServer(), nil))
+		var mu sync.Mutex
 		var opened []*trackedConn
+		// http.Transport also dials for a request that then gets a connection that became idle.
 		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := serve(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
 			tracked := &trackedConn{Conn: conn, closed: make(chan struct{})}
 			opened = append(opened, tracked)
-			return tracked, err
+			return tracked, nil
 		}
 		g.Expect(probeWith(t, Options{Dial: dial}, Target{URL: bubbled}).err).To(BeNil())
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		g.Expect(opened).NotTo(BeEmpty())
 		for _, conn := range opened {
 			g.Expect(conn.closed).To(BeClosed())
