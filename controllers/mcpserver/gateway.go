@@ -44,8 +44,9 @@ type gatewayAPI struct {
 	queue requestQueue
 	// newCache is [cache.New] outside of tests.
 	newCache cache.NewCacheFunc
-	// known is closed once it is known whether the cluster serves the API.
-	known chan struct{}
+	// known is closed, by setKnown, once it is known whether the cluster serves the API.
+	known    chan struct{}
+	setKnown func()
 
 	mu sync.Mutex
 	// gateways caches all Gateways of the cluster; nil while the cluster does not serve them.
@@ -57,7 +58,8 @@ type gatewayAPI struct {
 }
 
 func newGatewayAPI(mgr ctrl.Manager, newCache cache.NewCacheFunc) *gatewayAPI {
-	return &gatewayAPI{mgr: mgr, newCache: newCache, known: make(chan struct{})}
+	known := make(chan struct{})
+	return &gatewayAPI{mgr: mgr, newCache: newCache, known: known, setKnown: sync.OnceFunc(func() { close(known) })}
 }
 
 // watchChild takes over the watch of HTTPRoutes.
@@ -70,9 +72,9 @@ func (g *gatewayAPI) watchChild(c controller.Controller, watch phases.ChildWatch
 }
 
 // cacheOf builds a cache beside that of the manager.
-func (g *gatewayAPI) cacheOf(what string, objects map[client.Object]cache.ByObject) (cache.Cache, error) {
-	built, err := g.newCache(g.mgr.GetConfig(), cache.Options{
-		HTTPClient: g.mgr.GetHTTPClient(), Scheme: g.mgr.GetScheme(), Mapper: g.mgr.GetRESTMapper(), ByObject: objects})
+func (g *gatewayAPI) cacheOf(what string, options cache.Options) (cache.Cache, error) {
+	options.HTTPClient, options.Scheme, options.Mapper = g.mgr.GetHTTPClient(), g.mgr.GetScheme(), g.mgr.GetRESTMapper()
+	built, err := g.newCache(g.mgr.GetConfig(), options)
 	if err != nil {
 		return nil, fmt.Errorf("building the cache of %s: %w", what, err)
 	}
@@ -127,8 +129,10 @@ func (g *gatewayAPI) Start(ctx context.Context, queue requestQueue) error {
 	g.queue = queue
 	definition := &metav1.PartialObjectMetadata{}
 	definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	definitions, err := g.cacheOf("CustomResourceDefinitions",
-		map[client.Object]cache.ByObject{definition: {Field: fields.OneTermEqualSelector("metadata.name", routeDefinition)}})
+	definitions, err := g.cacheOf("CustomResourceDefinitions", cache.Options{
+		ByObject:                 map[client.Object]cache.ByObject{definition: {Field: fields.OneTermEqualSelector("metadata.name", routeDefinition)}},
+		DefaultWatchErrorHandler: g.noteWatchError,
+	})
 	if err != nil {
 		return err
 	}
@@ -179,7 +183,6 @@ func (g *gatewayAPI) WaitForSync(ctx context.Context) error {
 func (g *gatewayAPI) watchDefinition(ctx context.Context, changed <-chan struct{}, isDefined func() bool) {
 	const minDelay, maxDelay = 250 * time.Millisecond, 5 * time.Minute
 	delay, retry := minDelay, time.NewTimer(0)
-	known := sync.OnceFunc(func() { close(g.known) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -202,8 +205,24 @@ func (g *gatewayAPI) watchDefinition(ctx context.Context, changed <-chan struct{
 		}
 		g.noteDenial(ctx, err)
 		if err == nil || apierrors.IsForbidden(err) { // for a permission, reconciles do not wait
-			known()
+			g.setKnown()
 		}
+	}
+}
+
+// noteWatchError reports a missing permission to watch the CustomResourceDefinition, without which it stays unknown whether the
+// cluster serves the API. The watch is retried, and the denial ends when it begins.
+func (g *gatewayAPI) noteWatchError(ctx context.Context, reflector *toolscache.Reflector, err error) {
+	if !apierrors.IsForbidden(err) {
+		toolscache.DefaultWatchErrorHandler(ctx, reflector, err)
+		return
+	}
+	log.FromContext(ctx).Error(err, "Failed to watch the CustomResourceDefinition of HTTPRoutes")
+	select {
+	case <-g.known: // the watch began before, or this was reported
+	default:
+		g.noteDenial(ctx, err)
+		g.setKnown()
 	}
 }
 
@@ -242,7 +261,7 @@ func (g *gatewayAPI) startWatches(ctx context.Context) error {
 	if _, err := g.mgr.GetCache().GetInformer(syncing, g.watch.Object); err != nil {
 		return err
 	}
-	gateways, err := g.cacheOf("Gateways", nil)
+	gateways, err := g.cacheOf("Gateways", cache.Options{})
 	if err != nil {
 		return err
 	}

@@ -277,8 +277,18 @@ func (f *followedCache) Get(ctx context.Context, key client.ObjectKey, into clie
 	return nil
 }
 
-func (f *followedCache) WaitForCacheSync(context.Context) bool {
-	return f.cluster.step("sync of %s", f.what()) == nil
+func (f *followedCache) WaitForCacheSync(ctx context.Context) bool {
+	for {
+		err := f.cluster.step("sync of %s", f.what())
+		if err == nil || ctx.Err() != nil || f.options.DefaultWatchErrorHandler == nil || !apierrors.IsForbidden(err) {
+			return err == nil
+		}
+		f.options.DefaultWatchErrorHandler(ctx, &toolscache.Reflector{}, fmt.Errorf("listing: %w", err))
+		select { // a watch is retried
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 func (f *followedCache) Start(ctx context.Context) error {
@@ -426,6 +436,38 @@ func TestMissingPermissionToWatchGatewaysIsReported(t *testing.T) {
 		synctest.Wait()
 		c.Expect(g.isKnown()).To(BeTrue(), "reconciles do not wait for a permission")
 	}, step)
+}
+
+// Without it, nobody can know whether the Gateway API is installed.
+func TestMissingPermissionToWatchDefinitionsIsReported(t *testing.T) {
+	const step = "sync of definitions"
+	synctest.Test(t, func(t *testing.T) {
+		c := newGatewayCluster(t)
+		c.isDefined, c.forbids = true, true
+		c.fail(step)
+		g := newGatewayAPI(c, c.newCache)
+		c.Expect(g.watchChild(c, phases.ChildWatch{Object: &gatewayv1.HTTPRoute{}, Handler: &handler.EnqueueRequestForObject{}})).To(BeTrue())
+		ctx, stop := context.WithCancel(t.Context())
+		c.Expect(g.Start(ctx, queueOf{cluster: c})).To(Succeed())
+		c.Expect(g.WaitForSync(ctx)).To(Succeed())
+		c.Expect(c.elapsed()).To(BeZero(), "reconciles do not wait for a permission")
+		c.Expect(g.denied()).To(MatchError(ContainSubstring("is forbidden")))
+		<-time.After(time.Minute)
+		synctest.Wait()
+		c.Expect(c.queued).To(ConsistOf("acme/tools"), "it is reported once")
+
+		c.heal(step)
+		<-time.After(time.Minute)
+		synctest.Wait()
+		c.expectServed(g, true)
+		c.Expect(g.denied()).NotTo(HaveOccurred())
+
+		handle := c.built[0].options.DefaultWatchErrorHandler
+		handle(ctx, &toolscache.Reflector{}, apierrors.NewForbidden(schema.GroupResource{}, "", nil))
+		c.Expect(g.denied()).NotTo(HaveOccurred(), "a watch that began before says nothing about the API")
+		stop()
+		synctest.Wait()
+	})
 }
 
 // A list of HTTPRoutes that begins before the API is removed does not end.
