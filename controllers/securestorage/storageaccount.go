@@ -60,6 +60,9 @@ func (s *scope) decideAccount() phases.Observation {
 		return verdict
 	}
 	switch {
+	case account.Failed() && !s.repeatsCreation():
+		return s.stalledUntilPoll(v1beta1.ReasonFailed, fmt.Sprintf(
+			"Azure reports the provisioning state %s for storage account %s, which is not created again, because it may contain data; find the failed operation in the activity log of the storage account, and repeat it", account.State, account.Name))
 	case account.Failed():
 		return phases.Missing(v1beta1.ReasonCreating, "create storage account "+account.Name+" again, because its provisioning failed")
 	case account.IsDeleting():
@@ -71,6 +74,12 @@ func (s *scope) decideAccount() phases.Observation {
 		return phases.Missing(v1beta1.ReasonUpdating, s.withFields("update storage account "+account.Name, v1beta1.ConditionStorageAccountReady, drifts)).Drifted(drifts...)
 	}
 	return s.doneUntilPoll("storage account " + account.Name + " is provisioned")
+}
+
+// repeatsCreation says whether an account whose provisioning failed is created again. That sets the key source to keys of
+// Microsoft, and is only done with an account that has them, and that this SecureStorage created or adopted.
+func (s *scope) repeatsCreation() bool {
+	return s.isManaged() && s.account.Encryption.KeySource != cloud.CustomerManaged
 }
 
 // isManaged says whether the account exists and belongs to this SecureStorage: its owner tag holds the
@@ -210,13 +219,17 @@ func ensureStorageAccount(ctx context.Context, s *scope) (phases.Verdict, error)
 		// The new account is not encrypted with the key, so EncryptionReady must stop being True first.
 		return phases.Wait(v1beta1.ReasonCreating, "storage account "+name+" was deleted; creating an empty account", s.jitter(minPoll)), nil
 	}
-	accepted, err := s.accounts.CreateAccount(ctx, cloud.NewAccount{
+	desired := cloud.NewAccount{
 		Group:    s.group(),
 		Name:     name,
 		Location: s.storage.Spec.Provider.Location,
 		SKU:      string(s.storage.Spec.SKU),
 		Tags:     desiredTags(s.storage),
-	}, s.account)
+	}
+	if s.account != nil {
+		desired.Tags = mergedTags(s.storage, s.account.Tags)
+	}
+	accepted, err := s.accounts.CreateAccount(ctx, desired, s.account)
 	if err != nil {
 		return s.classifyError(err)
 	}

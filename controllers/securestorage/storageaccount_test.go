@@ -54,6 +54,9 @@ func TestDecideMissingAccount(t *testing.T) {
 
 func TestDecideAccount(t *testing.T) {
 	mine := map[string]string{cloud.OwnerTag: "uid"}
+	adopts := func(s *v1beta1.SecureStorageSpec) {
+		s.AdoptionPolicy, s.Provider.WorkloadIdentity = v1beta1.AdoptionIfUnowned, &v1beta1.SecureStorageWorkloadIdentity{}
+	}
 	const poll = 5*time.Minute + 15*time.Second
 	for name, c := range map[string]struct {
 		edit    func(*v1beta1.SecureStorageSpec)
@@ -62,17 +65,20 @@ func TestDecideAccount(t *testing.T) {
 		after   time.Duration
 		drifts  []string
 	}{
-		"as desired":          {account: cloud.Account{State: "Succeeded", Tags: mine}, want: "done", after: poll},
-		"of another owner":    {account: cloud.Account{State: "Succeeded", Tags: map[string]string{cloud.OwnerTag: "other"}}, want: "stalled: AccountNotOwned", after: poll},
-		"of another, failed":  {account: cloud.Account{State: "Failed", Tags: map[string]string{cloud.OwnerTag: "other"}}, want: "stalled: AccountNotOwned", after: poll},
-		"of another, matches": {edit: observe, account: cloud.Account{State: "Succeeded", Tags: map[string]string{cloud.OwnerTag: "other"}}, want: "done", after: poll},
-		"failed":              {account: cloud.Account{State: "Failed", Tags: mine}, want: "missing: Creating"},
-		"canceled":            {account: cloud.Account{State: "Canceled", Tags: mine}, want: "missing: Creating"},
-		"being deleted":       {account: cloud.Account{State: "Deleting", Tags: mine}, want: "wait: OperationInProgress", after: 5 * time.Second},
-		"just created":        {account: cloud.Account{State: "Creating", Tags: mine, CreatedOn: noon}, want: "wait: Creating", after: 500 * time.Millisecond},
-		"creating for 10 s":   {account: cloud.Account{State: "ResolvingDNS", Tags: mine, CreatedOn: noon.Add(-10 * time.Second)}, want: "wait: Creating", after: 5 * time.Second},
-		"creating for long":   {account: cloud.Account{State: "Creating", Tags: mine, CreatedOn: noon.Add(-time.Hour)}, want: "wait: Creating", after: 17 * time.Second},
-		"differs":             {edit: tagged(map[string]string{"team": "billing"}), account: cloud.Account{State: "Succeeded", Tags: mine}, want: "missing: Updating", drifts: []string{"tags.team"}},
+		"as desired":                           {account: cloud.Account{State: "Succeeded", Tags: mine}, want: "done", after: poll},
+		"of another owner":                     {account: cloud.Account{State: "Succeeded", Tags: map[string]string{cloud.OwnerTag: "other"}}, want: "stalled: AccountNotOwned", after: poll},
+		"of another, failed":                   {account: cloud.Account{State: "Failed", Tags: map[string]string{cloud.OwnerTag: "other"}}, want: "stalled: AccountNotOwned", after: poll},
+		"of another, matches":                  {edit: observe, account: cloud.Account{State: "Succeeded", Tags: map[string]string{cloud.OwnerTag: "other"}}, want: "done", after: poll},
+		"failed":                               {account: cloud.Account{State: "Failed", Tags: mine}, want: "missing: Creating"},
+		"canceled":                             {account: cloud.Account{State: "Canceled", Tags: mine}, want: "missing: Creating"},
+		"failed, with the key of the customer": {account: cloud.Account{State: "Failed", Tags: mine, Encryption: cloud.Encryption{KeySource: cloud.CustomerManaged}}, want: "stalled: Failed", after: poll},
+		"failed, with no owner":                {edit: adopts, account: cloud.Account{State: "Failed"}, want: "stalled: Failed", after: poll},
+		"failed, is observed":                  {edit: observe, account: cloud.Account{State: "Failed"}, want: "stalled: Failed", after: poll},
+		"being deleted":                        {account: cloud.Account{State: "Deleting", Tags: mine}, want: "wait: OperationInProgress", after: 5 * time.Second},
+		"just created":                         {account: cloud.Account{State: "Creating", Tags: mine, CreatedOn: noon}, want: "wait: Creating", after: 500 * time.Millisecond},
+		"creating for 10 s":                    {account: cloud.Account{State: "ResolvingDNS", Tags: mine, CreatedOn: noon.Add(-10 * time.Second)}, want: "wait: Creating", after: 5 * time.Second},
+		"creating for long":                    {account: cloud.Account{State: "Creating", Tags: mine, CreatedOn: noon.Add(-time.Hour)}, want: "wait: Creating", after: 17 * time.Second},
+		"differs":                              {edit: tagged(map[string]string{"team": "billing"}), account: cloud.Account{State: "Succeeded", Tags: mine}, want: "missing: Updating", drifts: []string{"tags.team"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, s := NewWithT(t), newScope()
@@ -308,16 +314,21 @@ func TestCreatesAccountOnceEncryptionIsNotReady(t *testing.T) {
 }
 
 // A creation that failed in Azure is repeated at once: there is no new account that is not encrypted yet.
+// An account that exists loses nothing when its failed creation is repeated.
 func TestRepeatsFailedCreation(t *testing.T) {
 	f := readyFixture(t)
+	f.Expect(f.server.UsePlatformKeys(f.name())).To(Succeed())
 	f.clock.Step(time.Minute)
 	s := f.connected()
-	f.Expect(isEncrypted(s.storage.Status)).To(BeTrue())
 	s.account.State = "Failed"
+	s.account.Tags["cost"] = "42"
 	var methods []string
 	f.onRequest = func(r *http.Request) { methods = append(methods, r.Method) }
+	f.Expect(observed(s.decideAccount(), nil)).To(Equal("missing: Creating"))
 	f.Expect(outcome(ensureStorageAccount(t.Context(), s))).To(Equal("wait: Creating"))
 	f.Expect(methods).To(Equal([]string{http.MethodPut}))
+	account, _ := f.server.Account(f.name())
+	f.Expect(account.Tags).To(And(HaveKeyWithValue("cost", "42"), HaveKey(cloud.OwnerTag)))
 }
 
 // A plan assumes what the writes would do, and changes nothing that was read.
