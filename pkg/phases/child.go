@@ -301,7 +301,7 @@ func (m *Children[S, C, L]) propose(ctx context.Context, p Reconcile[S]) ([]L, N
 func (m *Children[S, C, L]) bring(ctx context.Context, p Reconcile[S], desired C) (Next, L, error) {
 	name := ptr.Deref(desired.GetName(), "")
 	live, err := m.find(ctx, p, name)
-	if err != nil || p.Cluster.IsApplied(live) {
+	if err != nil || p.Cluster.isApplied(live) {
 		return nil, live, err
 	}
 	next, err := m.bringFrom(ctx, p, desired, live)
@@ -525,7 +525,7 @@ func (m *Children[S, C, L]) report(p Reconcile[S], existing []L) (Next, error) {
 	}
 	for _, member := range desired {
 		i := slices.IndexFunc(existing, func(live L) bool { return live.GetName() == ptr.Deref(member.GetName(), "") })
-		if i < 0 || p.Cluster.IsApplied(existing[i]) || ssa.IsCompact(existing[i]) { // the last has not drifted
+		if i < 0 || p.Cluster.isApplied(existing[i]) || ssa.IsCompact(existing[i]) { // the last has not drifted
 			continue
 		}
 		decision, err := p.Cluster.Decide(m.request(p, member, existing[i]))

@@ -175,8 +175,8 @@ func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// IsApplied says whether an object has been applied in this reconcile: it needs no decision any more.
-func (c *Cluster) IsApplied(live client.Object) bool {
+// isApplied says whether an object has been applied in this reconcile: it needs no decision any more.
+func (c *Cluster) isApplied(live client.Object) bool {
 	return !isNil(live) && c.answered[idOf(live)].applied
 }
 
