@@ -62,14 +62,9 @@ func refuseAmbient(storage *v1beta1.SecureStorage, scopes []cloud.Scope) error {
 	}
 }
 
-// credentialNotAllowed names the remedies. For a SecureStorage that is being deleted, these include those
-// that leave its resources in Azure.
+// credentialNotAllowed names the remedies.
 func credentialNotAllowed(storage *v1beta1.SecureStorage, problem, scope string) error {
-	message := problem + "; set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator set the flag --ambient-credentials=" + storage.Namespace + "=" + scope + " of the manager"
-	if storage.DeletionTimestamp != nil {
-		message += "; to leave the resources in Azure, set spec.deletionPolicy to Retain, or the annotation " + v1beta1.AnnotationAbandon + "=true"
-	}
-	return &credentialError{v1beta1.ReasonCredentialsNotAllowed, message}
+	return &credentialError{v1beta1.ReasonCredentialsNotAllowed, problem + "; set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator set the flag --ambient-credentials=" + storage.Namespace + "=" + scope + " of the manager"}
 }
 
 // hasNothingInCloud says whether an error refuses the credential of the manager for a SecureStorage that

@@ -129,7 +129,7 @@ func remedyOf(code string) string {
 func (s *scope) forbiddenVerdict(failure *cloud.Error) phases.Verdict {
 	switch {
 	case s.storage.DeletionTimestamp != nil:
-		return phases.Stalled(v1beta1.ReasonDeletionBlocked, failure.Error()+"; remove the lock, deny assignment or policy, or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(s.jitter(retryCredentials))
+		return phases.Stalled(v1beta1.ReasonDeletionBlocked, failure.Error()+"; remove the lock, deny assignment or policy").RecheckAfter(s.jitter(retryCredentials))
 	case failure.Kind == cloud.Locked:
 		return s.stalledUntilPoll(v1beta1.ReasonPermissionMissing, failure.Error()+"; remove the lock or deny assignment")
 	default:

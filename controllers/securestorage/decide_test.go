@@ -382,7 +382,6 @@ func TestClassifyError(t *testing.T) {
 		s.storage.DeletionTimestamp = &metav1.Time{Time: noon}
 		verdict, _ := s.classifyError(&cloud.Error{Kind: kind})
 		NewWithT(t).Expect(verdict.Reason()).To(Equal(v1beta1.ReasonDeletionBlocked))
-		NewWithT(t).Expect(verdict.Message()).To(ContainSubstring("annotation fixpoint.dev/abandon=true"))
 		NewWithT(t).Expect(verdict.After()).To(BeNumerically("~", time.Minute, time.Minute/10))
 	}
 }
@@ -658,7 +657,7 @@ func TestMessagesOfErrorsNameTheRemedy(t *testing.T) {
 		"no group":              {cloud.Error{Kind: cloud.GroupMissing, Message: "m"}, false, ": m; create resource group g in subscription s, or use a credential that has access to this subscription"},
 		"name taken":            {cloud.Error{Kind: cloud.NameTaken, Message: "m", Code: "Taken"}, false, "storage account name a is already taken in Azure, or reserved by a deleted account that can be restored (Taken); create a SecureStorage with another spec.accountName, or without one"},
 		"locked":                {cloud.Error{Kind: cloud.Locked, Message: "m"}, false, ": m; remove the lock or deny assignment"},
-		"locked, deleting":      {cloud.Error{Kind: cloud.Locked, Message: "m"}, true, ": m; remove the lock, deny assignment or policy, or set the annotation fixpoint.dev/abandon=true to delete the SecureStorage and leave its resources in Azure"},
+		"locked, deleting":      {cloud.Error{Kind: cloud.Locked, Message: "m"}, true, ": m; remove the lock, deny assignment or policy"},
 		"disallowed":            {cloud.Error{Kind: cloud.Disallowed, Message: "m"}, false, ": m; correct the spec, or change the Azure policy"},
 		"out of scope":          {cloud.Error{Kind: cloud.OutOfScope, Message: "m"}, false, ": m; set spec.provider.workloadIdentity or spec.provider.credentialsSecretRef, or have an administrator extend the flag --ambient-credentials of the manager"},
 		"denied for an account": {cloud.Error{Kind: cloud.Denied, Message: "m", Target: cloud.OnAccount}, false, ": m; assign the role Storage Account Contributor on resource group g to the identity of the credential"},

@@ -44,9 +44,13 @@ const pollTeardown = time.Second
 var progressReasons = []string{v1beta1.ReasonTerminating, v1beta1.ReasonOperationInProgress, v1beta1.ReasonThrottled}
 
 // abandonOnRequest lets the teardown continue past a resource that cannot be deleted, if the annotation
-// asks for it. A teardown that progresses is waited for.
+// asks for it. A teardown that progresses is waited for; one that does not names the annotation.
 func (s *scope) abandonOnRequest(verdict phases.Verdict, err error, what string) (phases.Verdict, error) {
-	if (err == nil && verdict.IsDone()) || !s.abandonRequested() {
+	switch {
+	case s.abandonRequested() && (err != nil || !verdict.IsDone()):
+	case err == nil && verdict.IsStalled():
+		return verdict.WithMessage(verdict.Message() + "; to leave the resources in Azure, set spec.deletionPolicy to Retain, or the annotation " + v1beta1.AnnotationAbandon + "=true"), nil
+	default:
 		return verdict, err
 	}
 	if err == nil && slices.Contains(progressReasons, verdict.Reason()) && s.sinceDeletion() < visibilityTimeout {
@@ -155,8 +159,7 @@ func (s *scope) hadAccount() bool { return s.storage.Status.AccountID != "" }
 
 // decideMoved blocks the deletion: an account that was moved has the same identity, and loses its key if the grant is revoked.
 func (s *scope) decideMoved() phases.Verdict {
-	return phases.Stalled(v1beta1.ReasonDeletionBlocked, "storage account "+accountName(s.storage)+" is not in resource group "+s.group()+", but its name is in use; if the account was moved, move it back, "+
-		"or set the annotation "+v1beta1.AnnotationAbandon+"=true to delete the SecureStorage and leave its resources in Azure").RecheckAfter(s.jitter(retryCredentials))
+	return phases.Stalled(v1beta1.ReasonDeletionBlocked, "storage account "+accountName(s.storage)+" is not in resource group "+s.group()+", but its name is in use; if the account was moved, move it back").RecheckAfter(s.jitter(retryCredentials))
 }
 
 func undoKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
@@ -168,11 +171,11 @@ func undoKeyAccess(ctx context.Context, s *scope) (phases.Verdict, error) {
 }
 
 // revokeGrants revokes the grants of a deleted account, and returns those that may remain. An account
-// that still exists, abandoned or handed over, still needs its key.
+// that still exists, abandoned or handed over, still needs its key. Grants are recorded before they are created.
 func (s *scope) revokeGrants(ctx context.Context) ([]keyGrant, phases.Verdict, error) {
 	grants := s.grantsToRevoke()
 	err := s.connectAndRead(ctx)
-	if s.hasNothingInCloud(err) {
+	if s.hasNothingInCloud(err) || err != nil && len(grants) == 0 {
 		return nil, phases.Done(""), nil
 	}
 	if err != nil && !isResourceGroupDeleted(err) {

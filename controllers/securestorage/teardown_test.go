@@ -78,7 +78,11 @@ func TestAbandonOnRequest(t *testing.T) {
 			g, s := NewWithT(t), newScope()
 			deletedFor(s, c.since)
 			s.storage.Annotations = map[string]string{v1beta1.AnnotationAbandon: c.annotation}
-			g.Expect(outcome(s.abandonOnRequest(c.verdict, c.err, "the account"))).To(Equal(c.want))
+			verdict, err := s.abandonOnRequest(c.verdict, c.err, "the account")
+			g.Expect(outcome(verdict, err)).To(Equal(c.want))
+			if err == nil && verdict.IsStalled() {
+				g.Expect(verdict.Message()).To(Equal("x; to leave the resources in Azure, set spec.deletionPolicy to Retain, or the annotation fixpoint.dev/abandon=true"))
+			}
 			if c.abandoned {
 				g.Expect(s.abandoned).To(Equal([]string{"the account"}))
 			} else {
@@ -147,8 +151,7 @@ func TestDelaysOfATeardown(t *testing.T) {
 		f.Expect(err).NotTo(HaveOccurred())
 		f.Expect(verdict.After()).To(BeNumerically("~", want, want/10))
 	}
-	f.Expect(s.decideMoved().Message()).To(Equal("storage account coveted is not in resource group " + f.demo.Group + ", but its name is in use; if the account was moved, move it back, " +
-		"or set the annotation fixpoint.dev/abandon=true to delete the SecureStorage and leave its resources in Azure"))
+	f.Expect(s.decideMoved().Message()).To(Equal("storage account coveted is not in resource group " + f.demo.Group + ", but its name is in use; if the account was moved, move it back"))
 	f.Expect(s.decideMoved().After()).To(BeNumerically("~", time.Minute, 6*time.Second))
 	s.account = &cloud.Account{Name: "coveted", PrincipalID: "p"}
 	f.Expect(s.recordPrincipal().After()).To(BeNumerically("~", 500*time.Millisecond, 50*time.Millisecond))
@@ -481,6 +484,10 @@ func TestRevokesGrantsOfADeletedAccountOnly(t *testing.T) {
 		"the subscription is hidden": {change: func(f *fixture, _ *scope) {
 			f.server.Inject(fakecloud.Fault{Method: http.MethodGet, Resource: "/storageaccounts/", Status: http.StatusNotFound, Code: "SubscriptionNotFound"})
 		}, want: "stalled: ResourceGroupMissing", remaining: true},
+		"the Secret cannot be read, and nothing was granted": {change: func(f *fixture, s *scope) {
+			f.process.access.secrets = unreadable{}
+			s.storage.Status.Grants, s.storage.Status.PrincipalID = nil, ""
+		}, want: "done"},
 		"the Secret cannot be read": {change: func(f *fixture, _ *scope) { f.process.access.secrets = unreadable{} }, want: "error: reading the credentials in Secret own: the API server does not respond", remaining: true},
 	} {
 		t.Run(name, func(t *testing.T) {
