@@ -115,6 +115,9 @@ GO_TEST = $(GO) test -vet=off -ldflags='-s -w'
 # Unit tests, and suites with the manager in their process, make much garbage and need little memory: with less frequent
 # collections they take a quarter less processor time.
 UNIT_TEST = GOGC=400 $(GO_TEST)
+# The suites read files of other modules, such as the manifests, whose changes go test does not notice: it would print results
+# that are out of date.
+FRESH := -count=1
 # Runs targets one after the other, also within make -j: $(call one-by-one,targets,prefix). The + before it tells
 # make that the line runs make, whose output it then prints as it comes.
 one-by-one = $(foreach target,$(1),$(2) $(MAKE) --no-print-directory $(target) &&) true
@@ -196,57 +199,57 @@ test-unit-exhaustive:
 
 .PHONY: test-ha
 test-ha:
-	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./ha
+	cd test && $(GO_TEST) $(FRESH) -timeout $(CLUSTER_TIMEOUT) ./ha
 
 .PHONY: test-split
 test-split:
-	cd test && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./split
+	cd test && $(GO_TEST) $(FRESH) -timeout $(CLUSTER_TIMEOUT) ./split
 
 .PHONY: test-suites-raced
 test-suites-raced:
 	@$(if $(RACE),,echo "No C compiler was found: testing without the race detector.")
-	cd test && $(UNIT_TEST) $(RACE) -p 1 -timeout $(CLUSTER_TIMEOUT) $(RACED_SUITES)
+	cd test && $(UNIT_TEST) $(FRESH) $(RACE) -p 1 -timeout $(CLUSTER_TIMEOUT) $(RACED_SUITES)
 
 .PHONY: test-deploy
 test-deploy:
-	cd test && $(GO_TEST) -p 1 -timeout $(CLUSTER_TIMEOUT) ./deploy ./tenant
+	cd test && $(GO_TEST) $(FRESH) -p 1 -timeout $(CLUSTER_TIMEOUT) ./deploy ./tenant
 
 .PHONY: test-suites
 test-suites:
-	cd test && $(UNIT_TEST) -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
-	cd test && $(UNIT_TEST) $(RACE) -timeout $(CLUSTER_TIMEOUT) -skip '$(EXHAUSTIVE_SSA)' ./ssa
-	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(SUITES))
+	cd test && $(UNIT_TEST) $(FRESH) -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
+	cd test && $(UNIT_TEST) $(FRESH) $(RACE) -timeout $(CLUSTER_TIMEOUT) -skip '$(EXHAUSTIVE_SSA)' ./ssa
+	cd test && $(GO_TEST) $(FRESH) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $$($(SUITES))
 
 .PHONY: test-system-suites
 test-system-suites:
-	cd test && $(GO_TEST) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(SYSTEM_SUITES)
+	cd test && $(GO_TEST) $(FRESH) -p $(TEST_PARALLEL) -timeout $(CLUSTER_TIMEOUT) $(SYSTEM_SUITES)
 
 .PHONY: test-ssa
 test-ssa: ## Compare the applies of 2,000 random objects with what the API server does; make test takes 650, others in each run.
-	cd test && FIXPOINT_CASES=2000 $(GO_TEST) -v -count=1 -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
+	cd test && FIXPOINT_CASES=2000 $(GO_TEST) $(FRESH) -v -timeout $(CLUSTER_TIMEOUT) -run '$(EXHAUSTIVE_SSA)' ./ssa
 
 .PHONY: test-chart
 test-chart: ## Run the tests of the Helm chart, the alerts and the dashboard.
-	cd test/chart && $(GO_TEST) -timeout $(CLUSTER_TIMEOUT) ./...
+	cd test/chart && $(GO_TEST) $(FRESH) -timeout $(CLUSTER_TIMEOUT) ./...
 
 .PHONY: test-identity
 test-identity: ## Run the tests of spec.authorization with an identity provider.
-	cd test/identity && $(GO_TEST) -timeout $(UNIT_TIMEOUT) ./...
+	cd test/identity && $(GO_TEST) $(FRESH) -timeout $(UNIT_TIMEOUT) ./...
 
 # Without the race detector: with it, crashing and restarting the manager thousands of times takes days.
 .PHONY: test-faults
 test-faults: ## Crash the manager at every call and inject a share of all other faults. FAULTS_SEED=n selects the share.
-	cd test && $(GO) test -v -timeout $(FAULTS_TIMEOUT) ./faults | grep --line-buffered -Ev '^ *(=== |--- PASS)'
+	cd test && $(GO) test $(FRESH) -v -timeout $(FAULTS_TIMEOUT) ./faults | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
 .PHONY: faults
 faults: ## Run every fault campaign in full, which takes about two hours on two cores.
 	cd test && FAULTS_PAIRS=100 FAULTS_STALE=100 FAULTS_ERRORS=100 FAULTS_SIMULATIONS=5000 FAULTS_CLEAN_SIMULATIONS=300 \
-		$(GO) test -v -timeout 5h ./faults | grep --line-buffered -Ev '^ *(=== |--- PASS)'
+		$(GO) test $(FRESH) -v -timeout 5h ./faults | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
 # Without the race detector, which triples the time.
 .PHONY: test-campaign
 test-campaign: ## Test invalid and valid specs derived from the CRDs' schemas. FIXPOINT_CAMPAIGN=10 tests ten times as many.
-	cd test && $(GO) test -v -timeout 2h ./campaign | grep --line-buffered -Ev '^ *(=== |--- PASS)'
+	cd test && $(GO) test $(FRESH) -v -timeout 2h ./campaign | grep --line-buffered -Ev '^ *(=== |--- PASS)'
 
 .PHONY: mutation
 mutation: ## Apply known bugs to the code, one at a time, and report which test detects each. MUTATIONS="name..." selects some.
@@ -264,25 +267,25 @@ mutate: ## Change the code systematically and list the changes that no test dete
 .PHONY: test-mcp
 test-mcp: ## Run the tests with MCP servers from npm, through the bridge; needs npm.
 	@hack/need.sh npm nodejs npm
-	cd test && $(GO) test $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...
+	cd test && $(GO) test $(FRESH) $(RACE) -timeout $(CLUSTER_TIMEOUT) ./mcp/...
 
 .PHONY: test-azure-sdk
 test-azure-sdk: ## Test the fake cloud with the SDKs that Azure publishes for JavaScript; needs npm.
 	@hack/need.sh npm nodejs npm
-	cd test && $(GO) test -timeout $(CLUSTER_TIMEOUT) ./azuresdk
+	cd test && $(GO) test $(FRESH) -timeout $(CLUSTER_TIMEOUT) ./azuresdk
 
 .PHONY: test-azure
 test-azure: ## Run the life of a SecureStorage in a subscription of Azure, and remove everything again; needs credentials. See docs/azure.md.
-	cd test && $(GO) test -v -count=1 -timeout 2h ./azure -run '^TestLife' -azure
+	cd test && $(GO) test $(FRESH) -v -timeout 2h ./azure -run '^TestLife' -azure
 
 .PHONY: test-web
 test-web: ## Test the functions of the console's pages that need no browser; needs Node.js. The tests in test/console drive the pages in Chromium.
 	@hack/need.sh node nodejs
-	cd hack/web && $(GO) test ./...
+	cd hack/web && $(GO) test $(FRESH) ./...
 
 .PHONY: test-image
 test-image: $(GOVULNCHECK) ## Run the tests of the image and of a release, which is built twice.
-	cd hack/image && $(GO) test -timeout $(IMAGE_TIMEOUT) ./...
+	cd hack/image && $(GO) test $(FRESH) -timeout $(IMAGE_TIMEOUT) ./...
 
 .PHONY: e2e
 e2e: ## Run the end-to-end tests on a node of their own (Linux, root) or on the current cluster (E2E_CLUSTER=current). See docs/e2e.md.
@@ -291,11 +294,11 @@ e2e: ## Run the end-to-end tests on a node of their own (Linux, root) or on the 
 .PHONY: e2e-images
 e2e-images: ## Write the images that make e2e needs to bin/e2e, for loading into the nodes of your cluster.
 	@mkdir -p $(BIN)/e2e
-	cd test && E2E_IMAGES_TO=$(BIN)/e2e $(GO) test ./e2e -count=1 -timeout $(CLUSTER_TIMEOUT)
+	cd test && E2E_IMAGES_TO=$(BIN)/e2e $(GO) test $(FRESH) ./e2e -timeout $(CLUSTER_TIMEOUT)
 
 .PHONY: bench-bridge
 bench-bridge: ## Load the bridge for ten minutes with honest and hostile clients and 1,000 sessions; prints memory, descriptors and latencies.
-	$(GO) test ./internal/bridge -run '^TestLoad$$' -count=1 -v -timeout 30m -load 10m -load-sessions 1000
+	$(GO) test $(FRESH) ./internal/bridge -run '^TestLoad$$' -v -timeout 30m -load 10m -load-sessions 1000
 
 .PHONY: bench
 bench: ## Measure the libraries and one reconcile. WRITE=file also writes the table to a file.
@@ -315,7 +318,7 @@ bench-mcpserver: ## Measure 300 MCPServers against a client without an operator.
 
 .PHONY: bench-split
 bench-split: ## Divide 3,000 AppServices among three releases, and move namespaces among releases 200 times.
-	cd test && FIXPOINT_SPLIT_OBJECTS=3000 FIXPOINT_SPLIT_MOVES=200 $(GO) test -v -count=1 -timeout 30m ./split -run 'Divide|Moved'
+	cd test && FIXPOINT_SPLIT_OBJECTS=3000 FIXPOINT_SPLIT_MOVES=200 $(GO) test $(FRESH) -v -timeout 30m ./split -run 'Divide|Moved'
 
 ##@ Build
 
