@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync"
 	"testing"
@@ -468,6 +469,14 @@ func TestMissingPermissionToWatchDefinitionsIsReported(t *testing.T) {
 		stop()
 		synctest.Wait()
 	})
+}
+
+// The watch is retried, and reconciles wait for it.
+func TestOtherFailuresOfTheWatchSayNothingAboutTheGatewayAPI(t *testing.T) {
+	g, api := NewWithT(t), newGatewayAPI(nil, nil)
+	api.noteWatchError(t.Context(), &toolscache.Reflector{}, io.ErrUnexpectedEOF)
+	g.Expect(api.isKnown()).To(BeFalse())
+	g.Expect(api.denied()).NotTo(HaveOccurred())
 }
 
 // A list of HTTPRoutes that begins before the API is removed does not end.
